@@ -1,4 +1,4 @@
-"""Vector environments: many environments behind one interface, each kind in a file of its own."""
+"""Vector environments: many environments behind one interface."""
 
 from paddock.envs.vector.auto import Auto
 from paddock.envs.vector.contract import EnvError, VectorEnv, VectorMisuse

@@ -11,14 +11,14 @@ from gymnasium.vector import VectorWrapper
 
 from paddock.envs.vector.contract import VectorMisuse
 
-DESCRIPTIONS = (gymnasium.Space, EnvSpec, enum.Enum, type)  # which no step changes
+DESCRIPTIONS = (gymnasium.Space, EnvSpec, enum.Enum, type)  # constant during steps
 PLAIN = (bool, int, float, str, type(None))
 
 
 def save_attributes(venv: gymnasium.vector.VectorEnv) -> dict[str, Any] | None:
-    """Return every attribute of a vector environment and its wrappers, by layer, as arrays and plain data.
+    """Return all attributes of a vector environment and its wrappers, by layer, as arrays and plain data.
 
-    None where one is of another kind, or shares its memory with another: then a copy may not be bit-identical.
+    Returns None if an attribute is neither, or shares memory with another, so that a copy may not be exact.
     """
     layers: dict[str, Any] = {}
     kept: list[Any] = []
@@ -45,17 +45,17 @@ def save_attributes(venv: gymnasium.vector.VectorEnv) -> dict[str, Any] | None:
 
 
 def load_attributes(venv: gymnasium.vector.VectorEnv, state: Mapping[str, Any]) -> None:
-    """Give a vector environment of the same making the attributes that another was saved with.
+    """Load attributes that `save_attributes` returned for an equal vector environment.
 
     Raises:
-        VectorMisuse: it was saved by another class, or has other attributes; nothing has changed then.
+        VectorMisuse: class or attributes differ; nothing is changed.
     """
     layers = list(_layers(venv))
     for k, layer in enumerate(layers):
         saved = state.get(str(k), {})
         unknown = {name for name, _ in _own(layer)} - saved.get("attributes", {}).keys()
         if len(state) != len(layers) or saved.get("class") != _name(layer) or unknown:
-            raise VectorMisuse(f"load_state_dict: the state is not one of {_name(layer)}; load it into its own kind")
+            raise VectorMisuse(f"load_state_dict: the state is not one of {_name(layer)}; pass one of the same class")
     for k, layer in enumerate(layers):
         for name, value in state[str(k)]["attributes"].items():
             vars(layer)[name] = _restore(value)
@@ -79,7 +79,7 @@ def _layers(venv: gymnasium.vector.VectorEnv) -> Iterator[Any]:
 
 
 def _own(layer: Any) -> Iterator[tuple[str, Any]]:
-    """Return the attributes that may change, but for the layer inside."""
+    """Yield the attributes that may change, except the wrapped layer."""
     for name, value in vars(layer).items():
         inside = name == "env" and isinstance(layer, VectorWrapper)
         if not inside and name != "metadata" and not isinstance(value, DESCRIPTIONS):

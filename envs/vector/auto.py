@@ -1,7 +1,6 @@
-"""`vec=auto`: times the layouts there are for this environment on this machine, and takes the fastest.
+"""`vec=auto`: benchmark the layouts of an environment on this machine and choose the fastest.
 
-Only layouts that give the same numbers are candidates, so the choice is one of speed alone. Where native code gives
-them, nothing else comes near it.
+All candidates give identical results. An exact native version is always chosen if there is one.
 """
 
 import contextlib
@@ -26,19 +25,20 @@ from paddock.envs.vector.recipes import Form, Multiprocess, Native, Serial, Vec
 
 Layout = Serial | Multiprocess | Native
 
-ROUNDS, ROUND_S = 3, 0.2  # in each of which every layout steps for so many seconds
-SIMPLER = 0.97  # share of the best at which the process itself is preferred to worker processes
+ROUNDS, ROUND_S = 3, 0.2  # benchmark rounds, and seconds per layout and round
+SIMPLER = 0.97  # relative speed at which serial is preferred to worker processes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Auto(Vec):
-    """A layout to be chosen; environments step in this process as long as it has not been."""
+    """Recipe whose layout is chosen later; until then environments step in this process."""
 
     restart: bool
     timeout_s: float
     seeded_slots = True
 
     def __post_init__(self) -> None:
+        """Check the fields by building all layouts."""
         super().__post_init__()
         self.layouts()
 
@@ -50,17 +50,19 @@ class Auto(Vec):
         return Serial(num_envs=self.num_envs).make(spec, **form)
 
     def layouts(self) -> list[Layout]:
-        """Return this process, and every number of worker processes that divides num_envs, up to two a core."""
+        """Return serial, and multiprocess for each worker count that divides num_envs, up to two per core."""
         N = self.num_envs
         counts = [count for count in range(1, min(N, 2 * usable_cores()) + 1) if N % count == 0]
         faults: dict[str, Any] = {"batch_size": None, "restart": self.restart, "timeout_s": self.timeout_s}
         return [Serial(num_envs=N), *[Multiprocess(num_envs=N, workers=count, **faults) for count in counts]]
 
     def choose(self, spec: EnvSpec, elsewhere: bool, report: Callable[[str], None]) -> dict[str, Any]:
-        """Return the fastest layout here, as a section of the configuration; the table goes to `report`.
+        """Return the fastest layout as a configuration section.
 
         Args:
-            elsewhere: environments step in other processes, which take the cores as it is.
+            spec: the environment.
+            elsewhere: environments step in the pool's workers, which already use all cores.
+            report: receives the lines of the report.
         """
         layouts = self.layouts()
         task = _find_native(spec)
@@ -68,28 +70,28 @@ class Auto(Vec):
             try:
                 layouts = self._native(spec, task)
             except ConfigError as error:
-                report(f"vec=auto: not natively, for {error}")
+                report(f"vec=auto: no native version: {error}")
         elif task is not None and built():
-            report("vec=auto: vec=native would run this task's native physics: other numbers, much faster")
+            report("vec=auto: vec=native would be much faster, but its native physics gives different results")
         if (first := next((layout for layout in layouts if isinstance(layout, Multiprocess)), None)) is not None:
             try:
                 first.check(spec)
             except ConfigError as error:
-                report(f"vec=auto: not in worker processes, for {error}")
+                report(f"vec=auto: no worker processes: {error}")
                 layouts = [Serial(num_envs=self.num_envs)]
         if elsewhere or len(layouts) == 1:
-            why = ", as the pool's workers take the cores" if elsewhere else ""
-            report(f"vec=auto: {place_of(layouts[0])}{why}")
+            remarks = ["worker processes already use all cores"] if elsewhere else []
+            report(f"vec=auto: {describe_layout(layouts[0], *remarks)}")
             return as_section(layouts[0])
         report(f"vec=auto: timing {len(layouts)} layouts of {self.num_envs} environments")
         rates = time_layouts(spec, layouts)
         chosen = fastest(layouts, rates)
         for layout, rate in zip(layouts, rates, strict=True):
-            report(f"  {place_of(layout):24} {rate:11,.0f} steps/s{'  <- taken' if layout is chosen else ''}")
+            report(f"  {describe_layout(layout):24} {rate:11,.0f} steps/s{'  <- chosen' if layout is chosen else ''}")
         return as_section(chosen)
 
     def _native(self, spec: EnvSpec, task: NativeTask) -> list[Layout]:
-        """Return the layouts in compiled code, on one thread and on as many as have work."""
+        """Return the native layouts, with one thread and with one per core (at most one per SIMD register)."""
         Native(num_envs=self.num_envs, threads=1).check(spec)
         registers = -(-self.num_envs // describe(task.name).lanes)
         counts = sorted({1, min(usable_cores(), registers)})
@@ -104,7 +106,7 @@ def _find_native(spec: EnvSpec) -> NativeTask | None:
 
 
 def time_layouts(spec: EnvSpec, layouts: Sequence[Layout]) -> list[float]:
-    """Step each layout with random legal actions, in turn; return medians of environment steps/s."""
+    """Step each layout in turn with random legal actions; return the medians of environment steps/s."""
     with contextlib.ExitStack() as stack:
         venvs = [stack.enter_context(contextlib.closing(layout.make(spec, copy=False))) for layout in layouts]
         timed = [_Timed(venv) for venv in venvs]
@@ -115,7 +117,7 @@ def time_layouts(spec: EnvSpec, layouts: Sequence[Layout]) -> list[float]:
 
 
 def fastest(layouts: Sequence[Layout], rates: Sequence[float]) -> Layout:
-    """Return the fastest layout; this process itself where it is about as fast."""
+    """Return the fastest layout, preferring serial if it is about as fast."""
     best = max(rates)
     for layout, rate in zip(layouts, rates, strict=True):
         if isinstance(layout, Serial) and rate >= SIMPLER * best:
@@ -123,26 +125,27 @@ def fastest(layouts: Sequence[Layout], rates: Sequence[float]) -> Layout:
     return layouts[rates.index(best)]
 
 
-def place_of(layout: Layout) -> str:
-    """Return where a layout's environments step, in a word or three."""
+def describe_layout(layout: Layout, *remarks: str) -> str:
+    """Return a layout's name, with remarks in parentheses, such as "native (1 thread)"."""
     if isinstance(layout, Serial):
-        return "serial"
-    if isinstance(layout, Native):
-        name, kind, count = "native", "thread", layout.threads
+        name = "serial"
+    elif isinstance(layout, Native):
+        name, remarks = "native", (f"{layout.threads} thread{'s' * (layout.threads != 1)}", *remarks)
     else:
-        name, kind, count = "multiprocess", "worker", layout.processes
-    return f"{name}, {count} {kind}{'s' * (count != 1)}"
+        name, remarks = "multiprocess", (f"{layout.processes} worker{'s' * (layout.processes != 1)}", *remarks)
+    return f"{name} ({'; '.join(remarks)})" if remarks else name
 
 
 def as_section(layout: Layout) -> dict[str, Any]:
-    """Return the layout as a section of the configuration."""
+    """Return a layout as a configuration section."""
     return {"_target_": f"paddock.envs.vector.{type(layout).__name__}", **asdict(layout)}
 
 
 class _Timed:
-    """Environments that random actions step."""
+    """Vector environment with random actions, for benchmarks."""
 
     def __init__(self, venv: VectorEnv) -> None:
+        """Start episodes and sample actions."""
         self._venv = venv
         self._obs, _ = venv.begin(0)
         for space in (venv.single_action_space, venv.action_space):
@@ -150,7 +153,7 @@ class _Timed:
         self._any = itertools.cycle([venv.action_space.sample() for _ in range(64)])
 
     def steps_per_s(self, seconds: float) -> float:
-        """Step for some seconds, in which actions are not drawn; return environment steps for each of them."""
+        """Return environment steps per second, measured for some seconds without the sampling of actions."""
         steps, took = 0, 0.0
         while took < seconds:
             actions = self._actions()
@@ -164,6 +167,6 @@ class _Timed:
         if not isinstance(self._obs, Mapping) or MASK not in self._obs:
             return next(self._any)
         space, count = self._venv.single_action_space, self._venv.num_envs
-        drawn = [sample_legal(space, select(self._obs[MASK], k)) for k in range(count)]
+        samples = [sample_legal(space, select(self._obs[MASK], k)) for k in range(count)]
         actions: Any = create_empty_array(space, count)
-        return concatenate(space, drawn, actions)
+        return concatenate(space, samples, actions)

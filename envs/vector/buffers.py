@@ -1,4 +1,4 @@
-"""Elements of N environments in one array, as `storage.allocate` gives it: written, read and handed on in batches."""
+"""Buffers: elements of N environments in one array of `storage.allocate`, written and read in batches."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -18,51 +18,48 @@ from paddock.envs.vector.storage import RowIndex, numbers
 
 
 class WriteError(Exception):
-    """An element could not be written; `cause` says why.
+    """An element could not be written, because of `cause`.
 
     Attributes:
-        row: for which environment.
+        row: of the environment.
     """
 
     def __init__(self, row: int, cause: Exception) -> None:
+        """Store the row and the cause."""
         super().__init__(row, cause)
         self.row, self.cause = row, cause
 
 
 @final
 class Buffer:
-    """Elements of known size, one a row."""
+    """Elements of known size, one per row."""
 
     def __init__(self, space: Space, layout: Layout, array: NDArray[Any], packed: bool = False) -> None:
-        """Use an array that `allocate` gave.
-
-        Args:
-            packed: whether batches are rows, and not in Gymnasium's form.
-        """
+        """Use an array of `allocate`; with `packed`, batches are rows instead of Gymnasium's form."""
         self.array, self._space, self._layout = array, space, layout
         as_rows = layout.plain or array.dtype.kind == "V"
         self._rows = array if as_rows else array.reshape(len(array), -1).view(layout.row).reshape(len(array))
         self._packed = packed and not layout.plain
         self._dtype, self._inner = array.dtype, array.shape[1:]
-        self._numbers = array.dtype.kind != "V"  # an element is one array of numbers, or a number
+        self._numbers = array.dtype.kind != "V"  # an element is an array of numbers or a number
         self._sized = not any(leaf.kind in ("length", "tag", "text", "links") for leaf in layout.leaves)
 
     def write(self, rows: RowIndex, elements: Sequence[Any]) -> None:
         """Write one element into each row.
 
         Raises:
-            WriteError: an element is not of the space; those before it may have been written.
+            WriteError: an element does not belong to the space; those before it may have been written.
         """
         if self._numbers and self._fill is not None:
             try:
                 self._fill(rows, elements)
                 return
             except FILL_ERRORS:
-                pass  # one by one, they say what is wrong
+                pass  # writing one by one reports the cause
         write_each(self._write, rows, elements)
 
     def take(self, rows: RowIndex, copy: bool) -> Any:
-        """Return a batch [len(rows), ...]; without `copy`, consecutive rows come as views."""
+        """Return a batch [len(rows), ...]; without `copy`, consecutive rows are views."""
         batch = self._rows[rows] if self._packed else self.array[rows]
         batch = batch.copy() if copy and isinstance(rows, slice) else batch
         if self._packed or self._numbers:
@@ -72,20 +69,16 @@ class Buffer:
         return select(self._views, rows)
 
     def take_each(self, rows: RowIndex) -> list[Any]:
-        """Return each row's element, apart from the array: an environment may keep its action."""
+        """Return a copy of each row's element, which an environment may keep."""
         batch = self.array[rows].copy() if isinstance(rows, slice) else self.array[rows]
         return list(batch) if self._numbers else unbatch(self._space, self._layout.batch(batch))
 
     def finals(self, rows: NDArray[np.intp]) -> Iterable[Any]:
-        """Return each row as infos have it in Gymnasium's form: an element of the space, apart from the array."""
+        """Return a copy of each row as an element of the space, for infos in Gymnasium's form."""
         return [self._read(i) for i in rows.tolist()]
 
     def put(self, rows: RowIndex, actions: Any, count: int) -> None:
-        """Write a batch of so many actions, in Gymnasium's form or as rows.
-
-        Raises:
-            VectorMisuse: wrong shape, dtype or structure.
-        """
+        """Write a batch of `count` actions, in Gymnasium's form or as rows; raise VectorMisuse for other batches."""
         if self._numbers:
             actions = np.asarray(actions)
             if actions.dtype == self._dtype and actions.shape == (count, *self._inner):
@@ -97,13 +90,13 @@ class Buffer:
             return
         packed = self._layout.zeros(count)
         try:
-            self._layout.pack(actions, packed)  # whatever choices they are: those of agents that do not act count not
+            self._layout.pack(actions, packed)  # choices are not checked: inactive agents' are ignored
         except SpaceMismatch as misfit:
             remedy = f"pass a batch in Gymnasium's form, one for each of {count} environments"
             raise VectorMisuse(f"send: actions have {misfit}; {remedy}") from None
         self._rows[rows] = packed
 
-    # Made when they are needed, as each is compiled for this space and this array.
+    # Lazy, since each is compiled for this space and this array.
 
     @cached_property
     def _write(self) -> Write:
@@ -124,9 +117,10 @@ class Buffer:
 
 @final
 class RoleBuffers:
-    """Elements of the seats of worlds with several roles: rows of which each role's buffer sees its part."""
+    """Elements of environments with several roles, in wide rows that each role's buffer views."""
 
     def __init__(self, space: Space, layout: SeatRows, array: NDArray[Any], packed: bool) -> None:
+        """Use an array of `allocate`; `packed` as in `Buffer`."""
         self.array, self._layout, self._packed = array, layout, packed
         assert isinstance(space, spaces.Dict)
         self._space = dict(space.items())
@@ -134,10 +128,12 @@ class RoleBuffers:
         self._roles = [Buffer(part, own, layout.view(k, array)) for k, (part, own) in parts]
 
     def write(self, rows: RowIndex, elements: Sequence[Any]) -> None:
+        """See `Buffer.write`."""
         for role, at, where in self._split(rows):
             role.write(at, [elements[k] for k in where.tolist()])
 
     def take(self, rows: RowIndex, copy: bool) -> Any:
+        """See `Buffer.take`."""
         if self._packed:
             batch = self.array[rows]
             return batch.copy() if copy and isinstance(rows, slice) else batch
@@ -145,12 +141,15 @@ class RoleBuffers:
         return dict(zip(self._space, parts, strict=True))
 
     def take_each(self, rows: RowIndex) -> list[Any]:
+        """See `Buffer.take_each`."""
         return self._each(rows, Buffer.take_each)
 
     def finals(self, rows: NDArray[np.intp]) -> Iterable[Any]:
+        """See `Buffer.finals`."""
         return self._each(rows, Buffer.finals)
 
     def put(self, rows: RowIndex, actions: Any, count: int) -> None:
+        """See `Buffer.put`."""
         if isinstance(actions, np.ndarray) and actions.dtype.kind == "V":
             check_rows(self._layout, actions, count)
             self.array[rows] = actions.view(self._layout.row)
@@ -169,7 +168,7 @@ class RoleBuffers:
         return each
 
     def _split(self, rows: RowIndex) -> list[tuple[Buffer, NDArray[np.intp], NDArray[np.intp]]]:
-        """Return each role's buffer, which of these rows are its own, and where among them they are."""
+        """Return each role's buffer, its rows among these, and their positions."""
         ids = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         parts = zip(self._roles, self._layout.split(ids), strict=True)
         return [(role, ids[where], where) for role, where in parts]
@@ -179,14 +178,14 @@ AnyBuffer = Buffer | RoleBuffers
 
 
 def buffer_of(space: Space, layout: Layout | SeatRows, array: NDArray[Any], packed: bool = False) -> AnyBuffer:
-    """Return the buffer of an array that `allocate` gave; `packed` as in `Buffer`."""
+    """Return a buffer for an array of `allocate`; `packed` as in `Buffer`."""
     if isinstance(layout, SeatRows):
         return RoleBuffers(space, layout, array, packed)
     return Buffer(space, layout, array, packed)
 
 
 def write_each(write: Write, rows: RowIndex, elements: Sequence[Any]) -> None:
-    """Write elements one by one; raises WriteError."""
+    """Write elements one by one; raise WriteError for the first that fails."""
     row = 0
     try:
         for row, element in zip(numbers(rows), elements, strict=True):
@@ -196,7 +195,7 @@ def write_each(write: Write, rows: RowIndex, elements: Sequence[Any]) -> None:
 
 
 def unbatch(space: Space, batch: Any) -> list[Any]:
-    """Return the elements of a batch in Gymnasium's form, one by one."""
+    """Return the elements of a batch in Gymnasium's form as a list."""
     if isinstance(space, spaces.Dict):
         columns = [unbatch(part, batch[key]) for key, part in space.items()]
         return [dict(zip(space, values, strict=True)) for values in zip(*columns, strict=True)]
@@ -206,9 +205,9 @@ def unbatch(space: Space, batch: Any) -> list[Any]:
 
 
 def check_rows(layout: Layout | SeatRows, rows: NDArray[Any], count: int) -> None:
-    """Raise VectorMisuse unless these are so many rows of a layout."""
+    """Raise VectorMisuse unless these are `count` rows of a layout."""
     if rows.shape != (count,):
         raise VectorMisuse(f"send: got rows of shape {rows.shape} for {count} environments; pass one row each")
     if rows.dtype.itemsize != layout.itemsize:
         what = f"rows of {rows.dtype.itemsize} bytes where {layout.itemsize} are declared"
-        raise VectorMisuse(f"send: got {what}; lay them out by the environment's own EnvSpec.actions")
+        raise VectorMisuse(f"send: got {what}; lay them out by the environment's EnvSpec.actions")

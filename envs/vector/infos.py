@@ -1,4 +1,4 @@
-"""Infos of many environments in one dictionary, in Gymnasium's form: for each key an array and a mask `_key`."""
+"""Infos of many environments in Gymnasium's form: one dictionary with an array and a mask `_key` for each key."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 
 from paddock.envs.vector.contract import EnvError
 
-OWN = ("acts", "over", "final_obs", "final_info", "env_id", "stray_reward")  # keys of the vector itself
+OWN = ("acts", "over", "final_obs", "final_info", "env_id", "stray_reward")  # keys set by vectors
 RESERVED = frozenset((*OWN, *(f"_{key}" for key in OWN)))
-ZERO_RETURN, ZERO_LENGTH = np.zeros((), np.float64), np.zeros((), np.int64)  # Python's would be converted each time
+ZERO_RETURN, ZERO_LENGTH = np.zeros((), np.float64), np.zeros((), np.int64)  # avoid repeated conversions
 
 
 def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) -> None:
-    """Enter one environment's info at its row of so many.
+    """Add one environment's info at its row of `rows`.
 
-    As `gymnasium.vector.VectorEnv._add_info` does, but a column widens for a value that does not fit the first one's
-    type, where Gymnasium rounds it: else it would depend on the order of the environments. Where one says a mapping and
-    another does not, as None, the mapping counts.
+    Like `gymnasium.vector.VectorEnv._add_info`, but a column's dtype is widened for a value that does not fit, instead
+    of rounding the value, so that the result does not depend on the order of environments. A mapping takes precedence
+    over other values of its key, such as None.
     """
     for key, value in info.items():
         if isinstance(value, dict):
@@ -32,11 +32,7 @@ def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) -
 
 
 def read_numbers(infos: Mapping[str, Any], names: Sequence[str], row: int) -> list[float]:
-    """Read numbers from the info of one row, by dotted keys.
-
-    Raises:
-        EnvError: there is none of that name, or it is no number.
-    """
+    """Return numbers of one row's info by dotted keys; raise EnvError if one is missing or not a number."""
     return [_read_number(infos, name, row) for name in names]
 
 
@@ -58,13 +54,13 @@ def _read_number(infos: Mapping[str, Any], name: str, row: int) -> float:
 
 
 def episode_info(returns: NDArray[Any], lengths: NDArray[Any], ended: NDArray[np.bool_]) -> dict[str, Any]:
-    """Return the `final_info` of episodes that ended: `episode`, with return `r` and length `l`, 0 elsewhere."""
+    """Return the `final_info` of ended episodes: `episode` with return `r` and length `l`, 0 for running ones."""
     returns, lengths = np.where(ended, returns, ZERO_RETURN), np.where(ended, lengths, ZERO_LENGTH)
     return {"episode": {"r": returns, "_r": ended, "l": lengths, "_l": ended}, "_episode": ended}
 
 
 def merge_infos(infos: dict[str, Any], part: dict[str, Any], at: NDArray[np.intp], rows: int) -> None:
-    """Enter infos [len(at)] of some environments at their rows `at` of so many."""
+    """Add infos [len(at)] of some environments at their rows `at` of `rows`."""
     for key, value in part.items():
         mask = part.get(f"_{key}")
         if mask is None:
@@ -84,9 +80,9 @@ def merge_infos(infos: dict[str, Any], part: dict[str, Any], at: NDArray[np.intp
 
 
 def pick_infos(infos: Mapping[str, Any], rows: NDArray[np.bool_]) -> dict[str, Any]:
-    """Return the infos of chosen rows.
+    """Return the infos of chosen rows, without keys that none of them has.
 
-    Keys that none of them has are left out; one without a mask is everybody's, with a row each or one value for all.
+    A key without a mask applies to all rows, with a value for each or one for all.
     """
     picked: dict[str, Any] = {}
     masks = {f"_{key}" for key in infos}
@@ -116,7 +112,7 @@ def _kind(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def _column(infos: dict[str, Any], key: str, shape: tuple[int, ...], dtype: np.dtype[Any], rows: int) -> NDArray[Any]:
-    """The array of a key, wide enough for values of that dtype; of objects where their shapes differ."""
+    """Return the array of a key with a dtype wide enough for `dtype`, or of objects if shapes differ."""
     column = infos.get(key)
     if column is None:
         column = infos[key] = np.full((rows, *shape), None if dtype.hasobject else 0, dtype)
@@ -139,7 +135,7 @@ def _column(infos: dict[str, Any], key: str, shape: tuple[int, ...], dtype: np.d
 
 
 def _columns(infos: dict[str, Any], key: str, rows: int) -> dict[str, Any]:
-    """The columns of a key whose values are mappings."""
+    """Return the columns of a key whose values are mappings."""
     if not isinstance(infos.get(key), dict):
         infos[key], infos[f"_{key}"] = {}, np.zeros(rows, np.bool_)
     return infos[key]

@@ -1,12 +1,12 @@
-"""Some of a vector's worlds, stepped one after another in the process that built them: who lives, acts and ends.
+"""Consecutive multi-agent environments ("worlds") of a vector, stepped one after another in one process.
 
-A seat's row over a step of its world:
+The row of a seat in a step:
 
-    lived, lives on    observation and reward
-    lived, ended       flags as reported; its last observation is kept as final, with its life's return and length; then zeros
-    dead, still dead   reward 0, no flag, zeros; its action is ignored, and a reward for it goes to infos
-    dead, born         an observation: a life begins
-    the world is over  agents that live without a flag are truncated; all seats restart in the same step
+    alive, stays alive  observation and reward
+    alive, ends         flags as reported; final observation, return and length are kept; then zeros
+    dead, stays dead    reward 0, no flags, zeros; its action is ignored, and a reward for it goes to the infos
+    dead, appears       an observation: a life starts
+    the episode ends    living agents without a flag are truncated; all seats restart in the same step
 """
 
 from collections.abc import Sequence
@@ -25,25 +25,27 @@ from paddock.envs.vector.slots import NO_ENV, NON_NUMERIC, EnvSlots, Slots, chec
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import envs_of
 
-STRAY = "stray_reward"  # of infos: rewards of agents that do not live
+STRAY = "stray_reward"  # info key: rewards of agents that are not alive
 
 
 @dataclass
-class Given:
-    """Results of a step, row by row in the order of the batch, before they are entered."""
+class StepResults:
+    """Results of a step in the order of the batch, before they are written."""
 
     rewards: list[Any] = field(default_factory=list)  # of each row
-    observations: list[Any] = field(default_factory=list)  # of those that have one
-    seen: list[Sequence[int]] = field(default_factory=list)  # whose they are, part by part
+    observations: list[Any] = field(default_factory=list)  # of rows that have one
+    seen: list[Sequence[int]] = field(default_factory=list)  # their rows, environment by environment
     terminated: list[int] = field(default_factory=list)  # rows
     truncated: list[int] = field(default_factory=list)
-    lives: list[tuple[int, list[bool], list[bool]]] = field(default_factory=list)  # worlds where that changed
+    lives: list[tuple[int, list[bool], list[bool]]] = field(
+        default_factory=list
+    )  # (world, alive, acts) where they changed
     over: list[int] = field(default_factory=list)  # worlds
     infos: dict[str, Any] = field(default_factory=dict)
 
 
 class MultiAgentSlots(EnvSlots):
-    """Consecutive worlds of several agents."""
+    """Consecutive multi-agent environments."""
 
     def _prepare(self, layouts: Layouts) -> None:
         arrays, worlds = self._arrays, len(self.envs)
@@ -53,8 +55,8 @@ class MultiAgentSlots(EnvSlots):
         self._pick = itemgetter(*layouts.agents)
         self._given: list[int | None] = [None] * worlds  # seeds that `reset` gave
         self._since = [0] * worlds  # episodes begun since then
-        self._turns = [False] * worlds  # not everybody who lives acts
-        self._whole = [False] * worlds  # everybody lives and acts
+        self._turns = [False] * worlds  # some living agents may not act
+        self._whole = [False] * worlds  # all agents live and act
         self._observation = buffer_of(layouts.observation_space, layouts.observation, arrays.observation)
         self._action = buffer_of(layouts.action_space, layouts.action, arrays.action)
         self._blank = np.zeros((), arrays.observation.dtype)
@@ -64,43 +66,43 @@ class MultiAgentSlots(EnvSlots):
         arrays, active_env, agents, seats = self._arrays, self._active_env, self._agents, len(self._agents)
         worlds = numbers(envs_of(rows, seats))
         actions = self._action.take_each(rows)
-        given, size = Given(), len(actions)
+        results, size = StepResults(), len(actions)
         try:
             for i in worlds:
                 active_env[0] = i
-                k, at, base = i - self._first, len(given.rewards), i * seats
+                k, at, base = i - self._first, len(results.rewards), i * seats
                 env = self.envs[k]
                 own = actions[at : at + seats]
                 if self._whole[k]:
                     result: Step = env.step(dict(zip(agents, own, strict=True)))
-                    if self._enter_whole(env, k, result, given, base, size):
+                    if self._add_whole(env, k, result, results, base, size):
                         continue
                 else:
                     acts = self._lives.acts[base : base + seats].tolist()
                     result = env.step({agents[s]: own[s] for s in range(seats) if acts[s]})
-                self._enter_lives(env, i, result, given, base, size)
+                self._add_lives(env, i, result, results, base, size)
         except RAISED as error:
             raise_named(error, self._spec, active_env[0], "step")
         try:
-            arrays.reward[rows] = given.rewards
-            fit = NON_NUMERIC.isdisjoint(map(type, given.rewards))
+            arrays.reward[rows] = results.rewards
+            fit = NON_NUMERIC.isdisjoint(map(type, results.rewards))
         except RAISED:
             fit = False
         if not fit:
-            for row, reward in zip(numbers(rows), given.rewards, strict=True):
+            for row, reward in zip(numbers(rows), results.rewards, strict=True):
                 check_numbers((reward,), self._spec, self._owner(row)[0])
-        if len(given.observations) == size:
-            self._write(rows, given.observations)
-        elif given.observations:
-            self._write(np.concatenate([np.array(part, np.intp) for part in given.seen]), given.observations)
+        if len(results.observations) == size:
+            self._write(rows, results.observations)
+        elif results.observations:
+            self._write(np.concatenate([np.array(part, np.intp) for part in results.seen]), results.observations)
         arrays.terminated[rows] = arrays.truncated[rows] = False
-        ended = np.array(sorted({*given.terminated, *given.truncated}), np.intp)
+        ended = np.array(sorted({*results.terminated, *results.truncated}), np.intp)
         if len(ended):
-            arrays.terminated[given.terminated] = arrays.truncated[given.truncated] = True
+            arrays.terminated[results.terminated] = arrays.truncated[results.truncated] = True
         fresh = []
-        for i in given.over if self._same_step else ():
+        for i in results.over if self._same_step else ():
             fresh.append(self._reset(i, self._next_seed(i), {}))
-        # Entered last: where a world fails above, episodes have not ended.
+        # Written last: if an environment fails above, no episode has ended.
         arrays.running_return[rows] += arrays.reward[rows]
         arrays.running_length[rows] += self._lives.acts[rows]
         if len(ended):
@@ -108,15 +110,15 @@ class MultiAgentSlots(EnvSlots):
             arrays.end(ended)
             arrays.observation[ended] = self._blank
         self._lives.over[envs_of(rows, seats)] = False
-        self._lives.over[given.over] = True
-        for i, alive, acts in given.lives:
-            self._note(i, alive, acts)
+        self._lives.over[results.over] = True
+        for i, alive, acts in results.lives:
+            self._set_agents(i, alive, acts)
         where = dict(zip(worlds, range(0, size, seats), strict=True)) if fresh else {}
-        for i, (observations, infos) in zip(given.over, fresh, strict=False):
+        for i, (observations, infos) in zip(results.over, fresh, strict=False):
             arrays.episode[i] += 1
-            self._begin(i, observations, infos, given.infos, where[i], size)
+            self._begin(i, observations, infos, results.infos, where[i], size)
         active_env[0] = NO_ENV
-        return given.infos
+        return results.infos
 
     def reset(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
         """See `EnvSlots.reset`."""
@@ -124,9 +126,9 @@ class MultiAgentSlots(EnvSlots):
             self._given[i - self._first], self._since[i - self._first] = seed, 0
         return super().reset(rows, seeds, options)
 
-    def _enter_whole(self, env: Any, k: int, result: Step, given: Given, base: int, size: int) -> bool:
-        """Enter a step of a world in which everybody lives and acts, if that is so after it too."""
-        seen, paid, ended, cut, said = result
+    def _add_whole(self, env: Any, k: int, result: Step, results: StepResults, base: int, size: int) -> bool:
+        """Add a step in which all agents live and act, before and after; return False if they do not."""
+        seen, paid, ended, cut, agent_infos = result
         seats = len(self._agents)
         if any(ended.values()) or any(cut.values()) or len(env.agents) != seats:
             return False
@@ -136,19 +138,19 @@ class MultiAgentSlots(EnvSlots):
             observations, rewards = self._pick(seen), self._pick(paid)
         except KeyError:
             return False
-        if any(said.values()):
-            self._say(said, given, len(given.rewards), size, base, ())
-        given.observations += observations
-        given.rewards += rewards
-        given.seen.append(range(base, base + seats))
+        if any(agent_infos.values()):
+            self._add_infos(agent_infos, results, len(results.rewards), size, base, ())
+        results.observations += observations
+        results.rewards += rewards
+        results.seen.append(range(base, base + seats))
         return True
 
-    def _enter_lives(self, env: Any, i: int, result: Step, given: Given, base: int, size: int) -> None:
-        """Enter a step of a world by the table above, seat by seat."""
-        seen, paid, ended, cut, said = result
-        at, agents = len(given.rewards), self._agents
+    def _add_lives(self, env: Any, i: int, result: Step, results: StepResults, base: int, size: int) -> None:
+        """Add a step by the table above, seat by seat."""
+        seen, paid, ended, cut, agent_infos = result
+        at, agents = len(results.rewards), self._agents
         flagged = {agent for flags in (ended, cut) for agent, flag in flags.items() if flag}
-        listed = self._known(env, i)
+        listed = self._listed(env, i)
         living = listed - flagged
         acting = self._acting(env, i - self._first, living)
         was = self._lives.alive[base : base + len(agents)].tolist()
@@ -161,35 +163,37 @@ class MultiAgentSlots(EnvSlots):
                 finals.add(agent)
                 if agent in flagged:
                     if ended.get(agent, False):
-                        given.terminated.append(row)
+                        results.terminated.append(row)
                     if cut.get(agent, False):
-                        given.truncated.append(row)
+                        results.truncated.append(row)
                 else:
-                    given.truncated.append(row)
+                    results.truncated.append(row)
             born = not lived and here and agent in seen
             if agent in seen and (lived or born):
-                given.observations.append(seen[agent])
+                results.observations.append(seen[agent])
                 observed.append(row)
             if not lived and reward:
-                add_info(given.infos, {STRAY: float(reward)}, at + row - base, size)
-            given.rewards.append(reward if lived else 0.0)
+                add_info(results.infos, {STRAY: float(reward)}, at + row - base, size)
+            results.rewards.append(reward if lived else 0.0)
             alive.append(born or (lived and here))
             acts.append(alive[-1] and agent in acting)
-        self._say(said, given, at, size, base, finals)
-        given.seen.append(observed)
-        given.lives.append((i, alive, acts))
+        self._add_infos(agent_infos, results, at, size, base, finals)
+        results.seen.append(observed)
+        results.lives.append((i, alive, acts))
         if over:
-            given.over.append(i)
+            results.over.append(i)
 
-    def _say(self, said: ByAgent, given: Given, at: int, size: int, base: int, finals: Any) -> None:
-        """Enter the infos of the world whose first row is base, at the rows from `at` on."""
-        for agent, info in said.items():
+    def _add_infos(
+        self, agent_infos: ByAgent, results: StepResults, at: int, size: int, base: int, finals: Any
+    ) -> None:
+        """Add the infos of the world whose first row is `base`, at the batch's rows from `at` on."""
+        for agent, info in agent_infos.items():
             if info and agent in self._seat:
                 seat = self._seat[agent]
-                self._enter_info(given.infos, info, at + seat, size, base + seat, final=agent in finals)
+                self._add_info(results.infos, info, at + seat, size, base + seat, final=agent in finals)
 
-    def _known(self, env: Any, i: int) -> set[Any]:
-        """Return the agents that a world lists; EnvError where it has no seat for one."""
+    def _listed(self, env: Any, i: int) -> set[Any]:
+        """Return the agents that a world lists; raise EnvError if one is not in possible_agents."""
         listed = set(env.agents)
         if strange := listed - self._seat.keys():
             names = ", ".join(sorted(map(str, strange)))
@@ -199,8 +203,8 @@ class MultiAgentSlots(EnvSlots):
     def _acting(self, env: Any, k: int, living: set[Any]) -> set[Any]:
         return living & set(env.acting) if self._turns[k] else living
 
-    def _note(self, i: int, alive: list[bool], acts: list[bool]) -> None:
-        """Enter who lives and acts in a world."""
+    def _set_agents(self, i: int, alive: list[bool], acts: list[bool]) -> None:
+        """Set the living and the acting agents of a world."""
         k, seats = i - self._first, len(self._agents)
         rows = slice(i * seats, (i + 1) * seats)
         self._lives.alive[rows], self._lives.acts[rows] = alive, acts
@@ -214,30 +218,32 @@ class MultiAgentSlots(EnvSlots):
         arrays.running_return[rows] = 0
         arrays.running_length[rows] = 0
         arrays.observation[rows] = self._blank
-        for at, (i, (observations, said)) in enumerate(zip(worlds, begun, strict=True)):
-            self._begin(i, observations, said, infos, at * seats, len(worlds) * seats)
+        for at, (i, (observations, agent_infos)) in enumerate(zip(worlds, begun, strict=True)):
+            self._begin(i, observations, agent_infos, infos, at * seats, len(worlds) * seats)
         self._active_env[0] = NO_ENV
         return infos
 
-    def _begin(self, i: int, observations: ByAgent, said: ByAgent, infos: dict[str, Any], at: int, size: int) -> None:
-        """Enter the results of a reset."""
+    def _begin(
+        self, i: int, observations: ByAgent, agent_infos: ByAgent, infos: dict[str, Any], at: int, size: int
+    ) -> None:
+        """Write the results of a reset."""
         env, k = self.envs[i - self._first], i - self._first
         self._turns[k] = takes_turns(env)
-        living = self._known(env, i) & observations.keys()
+        living = self._listed(env, i) & observations.keys()
         acting = self._acting(env, k, living)
         base = i * len(self._agents)
         seats = [seat for seat, agent in enumerate(self._agents) if agent in living]
         if seats:
             self._write(base + np.array(seats), [observations[self._agents[seat]] for seat in seats])
         alive = [agent in living for agent in self._agents]
-        self._note(i, alive, [agent in acting for agent in self._agents])
-        for agent, info in said.items():
+        self._set_agents(i, alive, [agent in acting for agent in self._agents])
+        for agent, info in agent_infos.items():
             if agent in living:
                 seat = self._seat[agent]
-                self._enter_info(infos, info, at + seat, size, base + seat)
+                self._add_info(infos, info, at + seat, size, base + seat)
 
     def _next_seed(self, i: int) -> int | None:
-        """Return the seed of a world's next episode; None where the world goes on from the last one's."""
+        """Return the seed of a world's next episode; None to continue its generator."""
         k = i - self._first
         if self._key is not None:
             return self._keyed(i, int(self._arrays.episode[i]) + 1)
@@ -256,5 +262,5 @@ class MultiAgentSlots(EnvSlots):
 
 
 def slots_of(layouts: Layouts) -> type[Slots] | type[MultiAgentSlots]:
-    """Return what steps environments with so many seats."""
+    """Return the class of slots for one agent or for several."""
     return Slots if layouts.seats == 1 else MultiAgentSlots

@@ -1,4 +1,4 @@
-"""Recipes for vector environments: how many environments run side by side, and where. `vec=` chooses one."""
+"""Recipes of vector environments, chosen by `vec=`: how many environments run, and where."""
 
 import copy
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ NumEnvs = Annotated[int, Range("must be between 1 and 4096; 8 suits most", low=1
 
 
 class Form(TypedDict, total=False):
-    """The form that a vector's batches have; see `Vec.make`."""
+    """Optional arguments of `Vec.make`: the form of batches."""
 
     autoreset: AutoresetMode
     copy: bool
@@ -34,12 +34,12 @@ class Form(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Vec(ABC):
-    """A recipe: picklable, hashable, checked when it is built.
+    """Recipe of a vector environment: picklable, hashable, validated when it is built.
 
     Attributes:
-        num_envs: N, environments side by side in one vector.
-        seeded_slots: whether chosen environments can be restarted on chosen seeds, and stepped alone.
-        groups: of consecutive environments, which are stepped in turn; no field, as `in_groups` says it.
+        num_envs: N, environments in one vector.
+        seeded_slots: chosen environments can be restarted on chosen seeds and stepped alone.
+        groups: number of groups of consecutive environments that are stepped in turn (no field; set by `in_groups`).
     """
 
     num_envs: NumEnvs
@@ -47,10 +47,11 @@ class Vec(ABC):
     groups = 1
 
     def __post_init__(self) -> None:
+        """Check the fields."""
         check_fields(self)
 
     def check(self, spec: EnvSpec) -> None:
-        """Raise ConfigError where these environments cannot be run so; nothing is left behind."""
+        """Raise ConfigError if these environments cannot be run by this recipe."""
         replace(self, num_envs=1).make(spec).close()
 
     @abstractmethod
@@ -58,23 +59,16 @@ class Vec(ABC):
         """Build the environments.
 
         Args:
-            spec: the recipe of each.
-            form: `autoreset` (default SAME_STEP): with DISABLED the caller restarts each ended episode.
-
-                `copy` (default true): whether batches are the caller's own; if not, consecutive rows may be views that
-                last until these environments are sent to again.
-
-                `packed` (default false): whether observations come as rows of `spec.observations`, and not in
-                Gymnasium's form. Actions are taken in Gymnasium's form or as rows of `spec.actions` in any case.
+            spec: recipe of each environment.
+            form: `autoreset` (default SAME_STEP; with DISABLED the caller restarts ended episodes), `copy` (default
+                True; otherwise batches of consecutive rows may be views, valid until the next `send`), `packed`
+                (default False; observations are rows of `spec.observations` instead of Gymnasium's form; actions are
+                accepted in both forms).
         """
 
 
 def in_groups(vec: Vec, groups: int) -> Vec:
-    """Return a recipe for environments that are stepped in so many groups of as many each.
-
-    Raises:
-        ConfigError: they are fewer than 1.
-    """
+    """Return a recipe whose environments are stepped in `groups` equal groups; raise ConfigError if it is below 1."""
     require(groups >= 1, f"groups={groups} must be 1 or more; 1 is all environments at once")
     other = copy.copy(vec)
     object.__setattr__(other, "groups", groups)  # recipes are frozen
@@ -83,7 +77,7 @@ def in_groups(vec: Vec, groups: int) -> Vec:
 
 @dataclass(frozen=True, kw_only=True)
 class Serial(Vec):
-    """Environments stepped one after another in the process that asks."""
+    """Environments stepped one after another in the calling process."""
 
     seeded_slots = True
 
@@ -97,7 +91,7 @@ class Serial(Vec):
 
 @dataclass(frozen=True, kw_only=True)
 class Multiprocess(Vec):
-    """Environments in worker processes, several in each, on shared memory."""
+    """Environments in worker processes with shared memory."""
 
     workers: int | None
     batch_size: int | None
@@ -106,6 +100,7 @@ class Multiprocess(Vec):
     seeded_slots = True
 
     def __post_init__(self) -> None:
+        """Check the fields and that the counts divide each other."""
         super().__post_init__()
         N, W, B = self.num_envs, self.workers, self.batch_size
         require(W is None or 1 <= W <= N, f"workers={W} must be between 1 and num_envs={N}, or null for one per core")
@@ -120,7 +115,7 @@ class Multiprocess(Vec):
 
     @property
     def processes(self) -> int:
-        """W, worker processes."""
+        """Return W, the number of worker processes."""
         return self.workers or largest_divisor(self.num_envs, usable_cores())
 
     def check(self, spec: EnvSpec) -> None:
@@ -136,7 +131,7 @@ class Multiprocess(Vec):
 
 @dataclass(frozen=True, kw_only=True)
 class Gymnasium(Vec):
-    """Gymnasium's own vector environments, as they are."""
+    """Gymnasium's sync or async vector environments."""
 
     mode: Literal["sync", "async"]
     start_method: Literal["fork", "spawn", "forkserver"]
@@ -147,7 +142,7 @@ class Gymnasium(Vec):
         require(spec.seats == 1, f"{what}; choose vec=serial or vec=multiprocess")
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> BatchedVectorEnv:
-        """Build the environments; without `copy`, observations last until the next step."""
+        """Build the environments; without `copy`, observations are valid until the next step."""
         self.check(spec)
         start_method = self.start_method if self.mode == "async" else None
         return make_gymnasium(spec, self.num_envs, start_method, **form)
@@ -155,43 +150,43 @@ class Gymnasium(Vec):
 
 @dataclass(frozen=True, kw_only=True)
 class EnvPool(Vec):
-    """EnvPool's environments, for the tasks that it has."""
+    """Environments of EnvPool."""
 
     threads: Annotated[int, Range("must be at most 1024, or 0 for EnvPool's choice", low=0, high=1024)]
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> EnvPoolVectorEnv:
-        """Prepare the pool; batches are always the caller's own."""
+        """Prepare the pool; batches are always copies."""
         return EnvPoolVectorEnv(spec, self.num_envs, self.threads, **form)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Atari(Vec):
-    """Atari games in ALE's own vector environment."""
+    """Atari games in ALE's vector environment."""
 
     threads: Annotated[int, Range("must be at most 1024, or 0 for ALE's choice", low=0, high=1024)]
     keyed: bool
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> AtariVectorEnv:
-        """Load the games; batches are always the caller's own."""
+        """Load the games; batches are always copies."""
         return AtariVectorEnv(spec, self.num_envs, self.threads, self.keyed, **form)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vector(Vec):
-    """An environment that is itself a vector."""
+    """A class that is itself a vector environment."""
 
     target: str | None
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> BatchedVectorEnv:
-        """Build the vector; without `copy`, observations last until the next step."""
+        """Build the vector; without `copy`, observations are valid until the next step."""
         return make_batched(spec, self.num_envs, self.target, **form)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Native(Vec):
-    """Environments compiled from C, for the tasks that have a native version.
+    """Native environments (in C), for the tasks that have a native version.
 
-    The walkers' numbers are those of `paddock.envs.bipedal`; the classic tasks' differ from Gymnasium's in the last bits.
+    The walkers equal `paddock.envs.bipedal`; the classic control tasks differ from Gymnasium's in the last bits.
     """
 
     num_envs: Annotated[int, Range("must be between 1 and 65536; 64 suits most", low=1, high=65536)]
@@ -202,10 +197,10 @@ class Native(Vec):
         """See `Vec.check`."""
         what = f"env.metrics={list(spec.metrics)}: native environments have no infos"
         require(not spec.metrics, f"{what}; leave it out, or choose vec=serial")
-        # Only those who choose it need the compiled library.
+        # Imported here: other recipes do not need the compiled library.
         from paddock.envs.native import library
 
-        library.find_task(native_task(spec).name)  # which has to be built for that
+        library.find_task(native_task(spec).name)  # raises if it is not built
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> VectorEnv:
         """Build the environments; see `Vec.make`."""
@@ -215,5 +210,5 @@ class Native(Vec):
 
 
 def largest_divisor(number: int, limit: int) -> int:
-    """Return the largest divisor of a number that is not above the limit."""
+    """Return the largest divisor of a number up to a limit."""
     return next(d for d in range(min(number, limit), 0, -1) if number % d == 0)

@@ -1,4 +1,4 @@
-"""`vec=remote`: environments at servers; only those who choose it need gRPC."""
+"""`vec=remote`: environments at servers; requires gRPC."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Remote(Vec):
-    """Environments that servers step, which `python -m paddock.serve` starts."""
+    """Environments at servers, which `python -m paddock.serve` starts."""
 
     address: str | Sequence[str]
     token_file: str | None
@@ -34,9 +34,10 @@ class Remote(Vec):
     seeded_slots = True
 
     def __post_init__(self) -> None:
+        """Check the fields and make them hashable."""
         super().__post_init__()
         named = self.agents is None or self.world is not None
-        require(named, f"agents={self.agents} are seats of worlds that others play in too; name these by world=")
+        require(named, f"agents={self.agents} needs the name of a joint environment; set world=NAME")
         addresses = (self.address,) if isinstance(self.address, str) else tuple(map(str, self.address))
         require(bool(addresses), "address=[] names no server; such as 127.0.0.1:3003")
         check_single_server(addresses, self.world)
@@ -46,7 +47,7 @@ class Remote(Vec):
         object.__setattr__(self, "agents", None if self.agents is None else tuple(self.agents))
 
     def check(self, spec: EnvSpec) -> None:
-        """See `Vec.check`: the servers are asked whether they serve it, and so many."""
+        """See `Vec.check`; asks the servers for the environment and their capacity."""
         offers = self.endpoint().offers()
         offers[0].check_serves(spec, self.agents, joint=self.world is not None)
         shares = [self.num_envs * k // len(offers) for k in range(len(offers) + 1)]
@@ -71,14 +72,14 @@ class Remote(Vec):
         )
 
     def versions(self, began: Mapping[str, Mapping[str, str]] | None = None) -> dict[str, dict[str, str]]:
-        """Return the versions of packages at each server, by its address.
+        """Return the package versions at each server, by its address.
 
         Args:
-            began: the same when the run began, which its servers must have still if `same_versions` says so.
+            began: the versions when the run started, which are required unless `same_versions` is none.
 
         Raises:
-            ConfigError: a server refuses, or has others.
-            EnvError: one cannot be reached.
+            ConfigError: a server refuses, or its versions differ.
+            EnvError: a server cannot be reached.
         """
         offers = self.endpoint().offers()
         if began and self.same_versions != "none":
@@ -88,29 +89,25 @@ class Remote(Vec):
         return {offer.address: offer.versions for offer in offers}
 
     def endpoint(self) -> "Endpoint":
-        """Return the servers and how they are reached."""
+        """Return the endpoint of the servers."""
         return make_endpoint(self.address, self.token_file, dict(thaw(self.tls)), self.wait_s, self.same_versions)
 
 
 def is_shared(vec: object) -> TypeGuard[Remote]:
-    """Return whether other clients have agents in a recipe's environments."""
+    """Return whether a recipe's environments are shared with other clients."""
     return isinstance(vec, Remote) and vec.world is not None
 
 
 def check_unshared(vec: object, plays: str) -> None:
-    """Raise ConfigError where other clients have agents in a recipe's environments, and several vectors are made.
-
-    Args:
-        plays: what makes them, and where, in words.
-    """
-    what = f"vec.world={getattr(vec, 'world', None)}: seats there are one client's, and {plays}"
+    """Raise ConfigError if a recipe's environments are shared with other clients; `plays` says why they cannot be."""
+    what = f"vec.world={getattr(vec, 'world', None)}: an agent belongs to one client, and {plays}"
     require(not is_shared(vec), f"{what}; leave it out, or choose an algorithm that learns from rollouts, as algo=ppo")
 
 
 def check_single_server(addresses: Sequence[str], world: str | None) -> None:
-    """Raise ConfigError where clients of a joint world may wait for each other at different servers."""
-    said = f"address={list(addresses)} names {len(addresses)} servers, and all clients of world={world} meet at one"
-    require(world is None or len(addresses) == 1, f"{said}; name it alone, or as file:PATH that it writes")
+    """Raise ConfigError if a joint environment is given several servers, at which its clients would not meet."""
+    what = f"address={list(addresses)} names {len(addresses)} servers, and all clients of world={world} meet at one"
+    require(world is None or len(addresses) == 1, f"{what}; name it alone, or as file:PATH that it writes")
 
 
 def make_endpoint(
@@ -120,11 +117,7 @@ def make_endpoint(
     wait_s: float,
     same_versions: SameVersions = "run",
 ) -> "Endpoint":
-    """Return servers and how they are reached.
-
-    Raises:
-        ConfigError: gRPC is not installed, or an address or a file is no good.
-    """
+    """Return the endpoint of servers; raise ConfigError if gRPC is missing or an address or file is invalid."""
     try:
         from paddock.envs.remote.client.endpoint import Endpoint
         from paddock.envs.remote.security import check_address

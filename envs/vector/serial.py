@@ -29,7 +29,7 @@ from paddock.envs.vector.table import NEW, SENT, Arrays, Table, envs_of
 
 
 class SerialVectorEnv(VectorEnv):
-    """N environments in a row, or W worlds and their rows; `recv` does the work."""
+    """N environments stepped in this process by `recv`."""
 
     def __init__(
         self,
@@ -39,10 +39,10 @@ class SerialVectorEnv(VectorEnv):
         copy: bool = True,
         packed: bool = False,
     ) -> None:
-        """Build the environments; `autoreset`, `copy` and `packed` as in `Vec.make`.
+        """Build the environments; `autoreset`, `copy` and `packed` are those of `Vec.make`.
 
         Raises:
-            ConfigError: the environment cannot be made, or is to give rows and has no known size.
+            ConfigError: the environment cannot be made, or its spaces have no known size.
         """
         active_env = [0]
         self.envs: list[Any] = build(spec, range(num_envs), active_env)
@@ -60,7 +60,7 @@ class SerialVectorEnv(VectorEnv):
             raise
 
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
-        """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
+        """See `VectorEnv.reset`."""
         check_open(self, "reset")
         rows, seeds, options = self._table.parse_reset(seed, options)
         self._table.drop_infos(rows)
@@ -88,23 +88,23 @@ class SerialVectorEnv(VectorEnv):
         self._table.set_state(SENT, rows)
 
     def recv(self, env_ids: Rows = None) -> Batch:
-        """See `VectorEnv.recv`; the environments step now."""
+        """Step the environments; see `VectorEnv.recv`."""
         check_open(self, "recv")
         rows = self._table.pending(env_ids)
         try:
             self._table.add_infos(rows, self._slots.step(rows))
-        except BaseException:  # as Ctrl-C, after which some have stepped and others have not
+        except BaseException:  # such as Ctrl-C, after which only some have stepped
             self._table.set_state(NEW, rows)
             raise
         return self._table.batch(rows)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return the result of each environment's method, or its attribute where that is no method."""
+        """See `VectorEnv.call`."""
         check_open(self, "call")
         return tuple(self._slots.call(name, args, kwargs))
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute of each environment: to one value each where `values` is a list or tuple."""
+        """Set an attribute of each environment; a list or tuple has one value for each."""
         check_open(self, "set_attr")
         self._slots.set_attr(name, read_values(values, self.worlds))
 

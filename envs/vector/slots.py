@@ -1,4 +1,4 @@
-"""Some of a vector's environments, stepped one after another in the process that built them."""
+"""Consecutive environments of a vector, stepped one after another in one process."""
 
 import traceback
 from abc import ABC, abstractmethod
@@ -21,16 +21,16 @@ from paddock.envs.vector.infos import RESERVED, add_info
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import Arrays, envs_of
 
-NON_NUMERIC = frozenset((type(None), str, bytes))  # which NumPy takes for numbers: None is nan
-NO_ENV = -1  # in place of the number of the environment at work
+NON_NUMERIC = frozenset((type(None), str, bytes))  # types that NumPy would convert to numbers, such as None to NaN
+NO_ENV = -1  # value of `active_env` while no environment runs
 
 
 def build(spec: EnvSpec, numbers: range, active_env: memoryview | list[int]) -> list[gymnasium.Env]:
-    """Build the environments of these numbers; where one cannot be made, those before it are closed.
+    """Make environments; if one fails, close the others.
 
     Raises:
-        ConfigError: the recipe cannot be made.
-        EnvError: an environment raised something else.
+        ConfigError: the recipe is invalid.
+        EnvError: a constructor raised another error.
     """
     envs: list[gymnasium.Env] = []
     try:
@@ -48,10 +48,10 @@ def build(spec: EnvSpec, numbers: range, active_env: memoryview | list[int]) -> 
 
 
 class EnvSlots(ABC):
-    """Consecutive environments of a vector; subclasses step those of one agent or of several.
+    """Base of consecutive environments of a vector, for one agent or for several.
 
-    They read actions from the vector's arrays and write the rest there. Methods are for rows of the vector, all of each
-    world, and return infos in Gymnasium's form, one row for each of them.
+    They read actions from the vector's arrays and write results there. Methods take rows of the vector (all rows of an
+    environment) and return infos in Gymnasium's form, one row for each.
     """
 
     _observation: AnyBuffer
@@ -66,11 +66,9 @@ class EnvSlots(ABC):
         autoreset: AutoresetMode,
         active_env: memoryview | list[int],
     ) -> None:
-        """Take over environments that `build` made.
+        """Take environments of `build`; `first` is the index of the first in the vector.
 
-        Args:
-            first: the first one's number in the vector.
-            active_env: its first entry is kept at the number of the environment at work, NO_ENV where there is none.
+        `active_env[0]` is set to the index of the running environment, or to NO_ENV.
         """
         self.envs = envs
         self._agents = layouts.agents
@@ -79,9 +77,9 @@ class EnvSlots(ABC):
         self._arrays = arrays
         self._same_step = autoreset is AutoresetMode.SAME_STEP
         self._active_env = active_env
-        self._key: int | None = None  # of the seeds of coming episodes, once `begin` gave one
-        self._numbers: Sequence[int] = range(first, first + len(envs))  # of the environments, in keyed seeds
-        self._lived = [False] * len(envs)  # has had an episode
+        self._key: int | None = None  # of episode seeds, set by `begin`
+        self._numbers: Sequence[int] = range(first, first + len(envs))  # of environments, in keyed seeds
+        self._started = [False] * len(envs)  # has had an episode
         self._prepare(layouts)
 
     @abstractmethod
@@ -93,16 +91,16 @@ class EnvSlots(ABC):
         """Step these environments, and restart those that end in the same step.
 
         Raises:
-            EnvError: an environment raised, or its observation does not fit its space. Nothing is entered then.
+            EnvError: an environment raised or returned an invalid observation; no episode ends then.
         """
 
     def reset(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
-        """Start episodes in these environments on these seeds, one each; later ones follow Gymnasium's own seeding."""
+        """Start an episode on each seed; later episodes follow Gymnasium's seeding."""
         self._key = None
         return self._start(rows, seeds, options)
 
     def begin(self, rows: RowIndex, key: int, episodes: Sequence[int]) -> dict[str, Any]:
-        """Start episodes of these numbers, one each, on keyed seeds; later ones take the next numbers."""
+        """Start an episode of each number on keyed seeds; later episodes take the next numbers."""
         self._key = key
         envs = envs_of(rows, len(self._agents))
         self._arrays.episode[envs] = episodes
@@ -111,22 +109,22 @@ class EnvSlots(ABC):
 
     @abstractmethod
     def _start(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
-        """Reset these environments, and enter the results."""
+        """Reset these environments and write the results."""
 
     @abstractmethod
     def _rebuild(self, k: int, seed: int | None) -> int | None:
-        """Rebuild the k-th environment; return the seed that it starts on."""
+        """Rebuild the k-th environment; return the seed of its next episode."""
 
     @abstractmethod
     def _owner(self, row: int) -> tuple[str, int]:
-        """Return the owner of a row, in words, and the number of the environment."""
+        """Return a row's label for messages and the index of its environment."""
 
     def renumber(self, numbers: Sequence[int]) -> None:
-        """Key seeds by these numbers, one for each environment."""
+        """Set the environments' numbers in keyed seeds."""
         self._numbers = numbers
 
     def call(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
-        """Return the result of each environment's method, or its attribute where that is no method."""
+        """Return the result of each environment's method, or the value of its attribute."""
 
         def get(env: Any, _: Any) -> Any:
             attribute = getattr(find_owner(env, name) or env, name)
@@ -139,7 +137,7 @@ class EnvSlots(ABC):
         self._each(lambda env, value: set_attribute(env, name, value), values, f"set_attr of {name}")
 
     def _each(self, function: Callable[[Any, Any], Any], values: Sequence[Any], verb: str) -> list[Any]:
-        """Call a function with each environment and value; EnvError names the environment that raises."""
+        """Call a function with each environment and value; raise EnvError for an environment that fails."""
         found = []
         for i, (env, value) in enumerate(zip(self.envs, values, strict=True), self._first):
             self._active_env[0] = i
@@ -162,25 +160,25 @@ class EnvSlots(ABC):
         self._active_env[0] = i
         k = i - self._first
         try:
-            if self._spec.fresh and self._lived[k]:
+            if self._spec.fresh and self._started[k]:
                 seed = self._rebuild(k, seed)
-            self._lived[k] = True
+            self._started[k] = True
             started: tuple[Any, dict[Any, Any]] = self.envs[k].reset(seed=seed, options=options or None)
         except RAISED as error:
             raise_named(error, self._spec, i, "reset")
         check_started(started, self._spec, i)
         return started
 
-    def _enter_info(
+    def _add_info(
         self, infos: dict[str, Any], info: dict[str, Any], at: int, size: int, row: int, final: bool = False
     ) -> None:
-        """Enter the info of a row of the vector, final or not, at one of so many rows; EnvError where it has a key of ours."""
+        """Add a row's info, final or not, at one of `size` rows; raise EnvError if it has a reserved key."""
         if final:
             info = {"final_info": info}
         elif not RESERVED.isdisjoint(info):
             names = ", ".join(sorted(RESERVED.intersection(info)))
             what = f"{self._owner(row)[0]} ({self._spec.id}): an info has {names}"
-            raise EnvError(f"{what}, which are keys of the vector; rename it, or drop it by a wrapper")
+            raise EnvError(f"{what}, which are reserved keys; rename or remove them in a wrapper")
         add_info(infos, info, at, size)
 
     def _write(self, rows: RowIndex, observations: list[Any]) -> None:
@@ -218,9 +216,9 @@ class Slots(EnvSlots):
                 if same_step and (terminated or truncated):
                     over.append(len(rewards))
                     if info:
-                        self._enter_info(infos, info, len(rewards), len(envs), i, final=True)
+                        self._add_info(infos, info, len(rewards), len(envs), i, final=True)
                 elif info:
-                    self._enter_info(infos, info, len(rewards), len(envs), i)
+                    self._add_info(infos, info, len(rewards), len(envs), i)
                 observations.append(observation)
                 rewards.append(reward)
                 ends.append(terminated)
@@ -243,15 +241,15 @@ class Slots(EnvSlots):
             observation, info = self._reset(i, seed, {})
             fresh.append(observation)
             if info:
-                self._enter_info(infos, info, k, len(envs), i)
-        # Entered last: where an environment fails above, episodes have not ended.
+                self._add_info(infos, info, k, len(envs), i)
+        # Written last: if an environment fails above, no episode has ended.
         arrays.running_return[rows] += arrays.reward[rows]
         arrays.running_length[rows] += 1
         for k, observation in zip(over, fresh, strict=True):
             i = envs[k]
             arrays.final[i] = arrays.observation[i]
             arrays.end(i)
-            self._write_one(i, observation)  # after the end: whoever finds this process dead tells by it whose that is
+            self._write_one(i, observation)  # after `end`, by which the parent attributes a later crash
         active_env[0] = NO_ENV
         return infos
 
@@ -272,7 +270,7 @@ class Slots(EnvSlots):
         for k, (i, seed) in enumerate(zip(envs, seeds, strict=True)):
             observation, info = self._reset(i, seed, options)
             observations.append(observation)
-            self._enter_info(infos, info, k, len(envs), i)
+            self._add_info(infos, info, k, len(envs), i)
         if observations:
             self._write(rows, observations)
         self._arrays.running_return[rows] = 0
@@ -297,14 +295,14 @@ class Slots(EnvSlots):
 
 
 def check_started(started: Any, spec: EnvSpec, i: int) -> None:
-    """Raise EnvError unless this is what environment i may return from reset."""
+    """Raise EnvError unless environment i returned (observation, info) from reset."""
     if not (isinstance(started, tuple | list) and len(started) == 2 and isinstance(started[1], Mapping)):
         what = f"environment {i} ({spec.id}) did not return (observation, info) from reset"
         raise EnvError(f"{what}; the info may be an empty dict")
 
 
 def check_numbers(given: Sequence[Any], spec: EnvSpec, label: str) -> None:
-    """Raise EnvError unless a reward, and the flags that may follow it, are numbers."""
+    """Raise EnvError unless a reward, and the optional flags after it, are numbers."""
     for name, one in zip(("reward", "terminated", "truncated"), given, strict=False):
         try:
             fits = type(one) not in NON_NUMERIC and np.asarray(one, np.float64).ndim == 0
@@ -315,7 +313,7 @@ def check_numbers(given: Sequence[Any], spec: EnvSpec, label: str) -> None:
 
 
 def rebuild(env: gymnasium.Env, spec: EnvSpec, seed: int | None) -> tuple[gymnasium.Env, int]:
-    """Return a new environment in place of one, and the seed it starts on: the given one, or one that the old draws."""
+    """Return a new environment for an old one, and its seed: the given one or one sampled by the old environment."""
     if seed is None:
         seed = int(env.unwrapped.np_random.integers(2**31))
     close_all([env], spec.id)
@@ -323,10 +321,7 @@ def rebuild(env: gymnasium.Env, spec: EnvSpec, seed: int | None) -> tuple[gymnas
 
 
 def raise_named(error: BaseException, spec: EnvSpec, i: int, verb: str) -> NoReturn:
-    """Raise EnvError for an error that environment i raised; its text names it and ends in the traceback.
-
-    Ctrl-C and our own errors are raised as they are.
-    """
+    """Raise EnvError with the traceback for an error of environment i; Ctrl-C and our errors are raised unchanged."""
     if isinstance(error, (PaddockError, KeyboardInterrupt, GeneratorExit)):
         raise error
     what = f"raised in {verb}: {type(error).__name__}: {one_line(error)}"
@@ -334,11 +329,11 @@ def raise_named(error: BaseException, spec: EnvSpec, i: int, verb: str) -> NoRet
 
 
 def raise_mismatch(refused: WriteError, spec: EnvSpec, label: str, i: int) -> NoReturn:
-    """Raise EnvError for an observation of environment i that cannot be written."""
+    """Raise EnvError for an observation of environment i that does not fit its space."""
     if not isinstance(refused.cause, SpaceMismatch):
         raise_named(refused.cause, spec, i, "step")
     what = f"{label} ({spec.id}) returned an observation with {refused.cause}"
-    raise EnvError(f"{what}; mend the environment or its observation_space") from None
+    raise EnvError(f"{what}; fix the environment or its observation_space") from None
 
 
 def format_traceback(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Observations or actions of N environments in one array: how they lie there, and which rows are meant."""
+"""Arrays of observations or actions of N environments: layouts, allocation and row indices."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,43 +14,43 @@ from paddock.envs.spaces.layout import Layout
 from paddock.envs.spec import EnvSpec
 
 NewArray = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]  # (shape, dtype) to an array of zeros
-RowIndex = slice | NDArray[np.intp]  # environments: consecutive ones as a slice with start and stop, or distinct ones
+RowIndex = slice | NDArray[np.intp]  # a slice with start and stop, or distinct indices
 
 
 @dataclass(frozen=True)
 class Layouts:
-    """Layouts of observations and actions in rows; where there are several roles, each row is as wide as the widest."""
+    """Layouts of observations and actions; with several roles, rows have the width of the widest."""
 
     observation: Layout | SeatRows
     action: Layout | SeatRows
-    observation_space: Space  # without what is left out; of several roles, a Dict of each one's
+    observation_space: Space  # without the parts left out; for several roles, a Dict by role
     action_space: Space
     agents: tuple[str, ...] = ("agent",)  # in the order of seats
 
     @classmethod
     def of(cls, spec: EnvSpec, observation_space: Space, action_space: Space) -> "Layouts":
-        """Return those of an environment with these spaces, as its recipe has it.
+        """Return the layouts of these spaces.
 
         Raises:
-            ConfigError: `env.bounds`, `env.without` and `env.action_bounds` do not give them a size, or name what there
-                is not.
+            ConfigError: `env.bounds`, `env.without` and `env.action_bounds` leave a size unknown, or name missing parts.
         """
         observation = spec.lay_out(observation_space)
         return cls(observation, spec.lay_out_actions(action_space), observation.space, action_space)
 
     @classmethod
     def of_seats(cls, spec: EnvSpec, seats: Seats) -> "Layouts":
-        """Return those of an environment in which these sit; raises as `of` does."""
+        """Return the layouts of an environment's seats; raise as `of` does."""
         if len(seats) == 1:
             return cls.of(spec, seats[0].observation_space, seats[0].action_space)
         return cls.of_roles(spec.read_roles(seats))
 
     @classmethod
     def of_roles(cls, roles: Sequence[Role], whole: "Layouts | None" = None) -> "Layouts":
-        """Return those of worlds with these roles, of several seats in all.
+        """Return the layouts of several seats with these roles.
 
         Args:
-            whole: of all the world's seats, where these are some of them, whose rows lie as they do there.
+            roles: of the seats.
+            whole: layouts of all seats of the environment, if these are only some; rows then have the same width.
         """
         names = {seat: agent for role in roles for seat, agent in zip(role.seats, role.agents, strict=True)}
         agents = tuple(names[seat] for seat in sorted(names))
@@ -67,16 +67,16 @@ class Layouts:
 
     @property
     def seats(self) -> int:
-        """Rows of one environment."""
+        """Return the number of rows of one environment."""
         return len(self.agents)
 
     @property
     def role_seats(self) -> tuple[int, ...]:
-        """Number of seats of each role."""
+        """Return the number of seats of each role."""
         return tuple(map(len, self.observation.seats)) if isinstance(self.observation, SeatRows) else (self.seats,)
 
     def check_rows(self, spec: EnvSpec) -> None:
-        """Raise ConfigError where an adapted vector would give other rows than the recipe's environment."""
+        """Raise ConfigError if an adapted vector's rows would differ from the recipe's."""
         own, other = spec.observations, self.observation
         require(
             own == other or (own.plain and other.plain),
@@ -86,7 +86,7 @@ class Layouts:
 
 
 def allocate(layout: Layout | SeatRows, num_envs: int, new: NewArray) -> NDArray[Any]:
-    """Return an array [N, ...] for rows: numbers where an element is one array of them, else voids."""
+    """Return an array [N, ...] for rows: numeric if an element is a single array, else voids."""
     if isinstance(layout, SeatRows):
         return new((num_envs,), layout.row)
     if layout.plain:
@@ -97,5 +97,5 @@ def allocate(layout: Layout | SeatRows, num_envs: int, new: NewArray) -> NDArray
 
 
 def numbers(rows: RowIndex) -> Sequence[int]:
-    """The environments' numbers, as plain ints."""
+    """Return row indices as Python ints."""
     return range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()

@@ -1,4 +1,4 @@
-"""Arrays of N environments, the states they are in, and the batches of their caller."""
+"""Table: the arrays of N rows, their states, and the batches returned to the caller."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -12,17 +12,17 @@ from paddock.envs.vector.contract import Batch, Rows, Seeds, VectorMisuse, read_
 from paddock.envs.vector.infos import episode_info, merge_infos, pick_infos
 from paddock.envs.vector.storage import Layouts, NewArray, RowIndex, allocate, numbers
 
-# What an environment waits for, one byte each.
+# State of a row, one byte each.
 NEW, FREE, SENT, READY, LOST, OVER = b"\x00", b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"
 
 
 @dataclass(frozen=True)
 class Lives:
-    """Which agents live and act in worlds of several seats, N rows in all."""
+    """Living and acting agents of multi-agent environments with N rows."""
 
-    alive: NDArray[np.bool_]  # [N], whether an agent lives in the seat
-    acts: NDArray[np.bool_]  # [N], whether the next step takes its action
-    over: NDArray[np.bool_]  # [N / seats], whether the world ended in the step
+    alive: NDArray[np.bool_]  # [N], the seat's agent is alive
+    acts: NDArray[np.bool_]  # [N], the next step takes its action
+    over: NDArray[np.bool_]  # [N / seats], the episode ended in the step
     seats: int
 
     @classmethod
@@ -34,7 +34,7 @@ class Lives:
 
 @dataclass(frozen=True)
 class Arrays:
-    """N rows' latest step, in memory that those who step them and those who ask may share."""
+    """Latest step of N rows, in memory that worker processes may share."""
 
     observation: NDArray[Any]  # [N, ...]
     final: NDArray[Any]  # [N, ...], the last observation of an episode that ended in the step
@@ -47,7 +47,7 @@ class Arrays:
     final_return: NDArray[np.float64]  # [N], of an episode that ended in the step
     final_length: NDArray[np.int64]  # [N]
     episode: NDArray[np.int64]  # [N / seats], number of the running episode
-    lives: "Lives | None" = None  # of worlds with several seats
+    lives: "Lives | None" = None  # of multi-agent environments
 
     @classmethod
     def allocate(cls, layouts: Layouts, num_envs: int, new: NewArray) -> "Arrays":
@@ -72,27 +72,27 @@ class Arrays:
         )
 
     def enter(self, rows: RowIndex, reward: Any, terminated: Any, truncated: Any) -> None:
-        """Enter the results of a step of these environments, but for observations."""
+        """Write the results of a step of these rows, except observations."""
         self.reward[rows], self.terminated[rows], self.truncated[rows] = reward, terminated, truncated
         self.running_return[rows] += reward
         self.running_length[rows] += 1 if self.lives is None else self.lives.acts[rows]
 
     def end(self, i: int | NDArray[np.intp]) -> None:
-        """End the running episode of row i, or of each row; the next one has no steps yet."""
+        """End the running episode of row i, or of several rows."""
         self.final_return[i], self.final_length[i] = self.running_return[i], self.running_length[i]
         self.running_return[i] = self.running_length[i] = 0
         if self.lives is None:
             self.episode[i] += 1
 
 
-ARRAYS = tuple(field.name for field in fields(Arrays) if field.name != "lives")  # that every vector has
+ARRAYS = tuple(field.name for field in fields(Arrays) if field.name != "lives")  # present in every vector
 
 
 class Table:
-    """The caller's side of the arrays: it refuses what is out of order and makes batches."""
+    """The caller's side of the arrays: checks the order of calls and returns batches."""
 
     def __init__(self, arrays: Arrays, layouts: Layouts, autoreset: AutoresetMode, copy: bool, packed: bool) -> None:
-        """Lay out the table; `copy` and `packed` as in `Vec.make`."""
+        """Create the table; `copy` and `packed` are those of `Vec.make`."""
         self.arrays = arrays
         self.num_envs = len(arrays.reward)
         self.everyone = slice(0, self.num_envs)
@@ -106,21 +106,19 @@ class Table:
         self._same_step = autoreset is AutoresetMode.SAME_STEP
         self._copy = copy
         self._packed = packed
-        self._infos: list[
-            tuple[NDArray[np.intp], dict[str, Any]]
-        ] = []  # environments and their infos, not yet received
-        self._kept: list[tuple[NDArray[Any], NDArray[Any]]] = []  # arrays, and as they were before the step
-        self._kept_episode = arrays.episode.copy()
+        self._infos: list[tuple[NDArray[np.intp], dict[str, Any]]] = []  # rows and their infos, not yet received
+        self._backups: list[tuple[NDArray[Any], NDArray[Any]]] = []  # arrays and their backups
+        self._episode_backup = arrays.episode.copy()
 
     def parse_reset(
         self, seed: Seeds, options: dict[str, Any] | None
     ) -> tuple[RowIndex, list[int | None], dict[str, Any]]:
-        """Return the rows that a reset is for, a seed for each environment, chosen or not, and their own options."""
+        """Return the rows of a reset, a seed for every environment of the vector, and the options for environments."""
         options, chosen = read_mask(options, self.num_envs)
         return self.rows(chosen, "reset"), read_seeds(seed, self.num_envs // self.seats), options
 
     def rows(self, env_ids: Rows, verb: str) -> RowIndex:
-        """Return environments as the caller names them in one form; of worlds, all rows of each."""
+        """Return the caller's row selection as a RowIndex; it must include all rows of an environment."""
         if env_ids is None:
             return self.everyone
         rows: RowIndex
@@ -131,36 +129,36 @@ class Table:
             rows = np.asarray(env_ids)
             whole = rows.ndim == 1 and (not rows.size or (rows.dtype.kind in "iu" and rows.min() >= 0))
             if not whole or (rows.size and rows.max() >= self.num_envs):
-                allowed = f"a slice or distinct whole numbers below {self.num_envs}"
+                allowed = f"a slice or distinct integers below {self.num_envs}"
                 raise VectorMisuse(f"{verb}: env_ids={env_ids!r} must be {allowed}")
             rows = rows.astype(np.intp, copy=False)
         if self.seats > 1 and not are_whole(rows, self.seats):
-            allowed = f"all {self.seats} rows of a world, one after another, or none of them"
+            allowed = f"all {self.seats} rows of an environment in order, or none of them"
             raise VectorMisuse(f"{verb}: env_ids={env_ids!r} must have {allowed}")
         return rows
 
     @property
     def alive(self) -> NDArray[np.bool_]:
-        """Whether an agent lives in each row's seat, [N]."""
+        """Return the rows whose agent is alive, [N]."""
         lives = self.arrays.lives
         return np.ones(self.num_envs, np.bool_) if lives is None else lives.alive
 
     def set_state(self, flag: bytes, rows: RowIndex) -> None:
-        """Set the flag of these environments."""
+        """Set the state of these rows."""
         if isinstance(rows, slice):
             self.flags[rows] = flag * (rows.stop - rows.start)
         else:
             self.flag[rows] = flag[0]
 
     def states(self, rows: RowIndex) -> bytes | bytearray:
-        """Return the flags of these environments, one byte each."""
+        """Return the states of these rows, one byte each."""
         return self.flags[rows] if isinstance(rows, slice) else self.flag[rows].tobytes()
 
     def put_actions(self, actions: Any, rows: RowIndex, distinct: bool = False) -> None:
-        """Take one action for each of these environments, which may be known to be distinct.
+        """Write an action for each of these rows; with `distinct`, they are known to be distinct.
 
         Raises:
-            VectorMisuse: an episode has not begun or is over, a row has an action already, or shape or dtype are wrong.
+            VectorMisuse: an episode has not started or is over, a row already has an action, or the batch is invalid.
         """
         waiting = self.states(rows)
         count = len(waiting)
@@ -169,7 +167,7 @@ class Table:
                 raise VectorMisuse("send: an environment has no episode yet; call reset first")
             if OVER in waiting:
                 i = int(np.arange(self.num_envs)[rows][waiting.index(OVER)])
-                what = f"the episode of environment {i}" if self.seats == 1 else f"world {i // self.seats}"
+                what = f"the episode of environment {i // self.seats}"
                 raise VectorMisuse(f"send: {what} is over; reset it first, by options={{'reset_mask': ...}}")
             raise VectorMisuse("send: the last send has not been received; call recv first")
         if not (distinct or isinstance(rows, slice)) and len(np.unique(rows)) != count:
@@ -177,13 +175,9 @@ class Table:
         self._action.put(rows, actions, count)
 
     def pending(self, env_ids: Rows = None) -> RowIndex:
-        """Return the environments that were sent to and not received: all such, or those of `env_ids`.
-
-        Raises:
-            VectorMisuse: there are none, or one of `env_ids` was not sent to.
-        """
+        """Return the rows with a pending step: all, or those of `env_ids`; raise VectorMisuse if there is none."""
         if env_ids is None:
-            # Compared first, as they mostly are: counting takes fifty times as long.
+            # The common case first: counting takes fifty times as long.
             if self.flags == SENT * self.num_envs or self.flags.count(SENT) + self.flags.count(READY) == self.num_envs:
                 return self.everyone
             rows: RowIndex = np.flatnonzero((self.flag == SENT[0]) | (self.flag == READY[0]))
@@ -195,17 +189,17 @@ class Table:
         return rows
 
     def add_infos(self, rows: RowIndex, infos: dict[str, Any]) -> None:
-        """Keep the infos of these environments until their batch."""
+        """Store the infos of these rows until their batch."""
         if infos:
             self._infos.append((np.arange(self.num_envs)[rows], infos))
 
     def drop_infos(self, rows: RowIndex) -> None:
-        """Drop the infos of these environments, which begin new episodes."""
+        """Drop the infos of these rows, whose episodes restart."""
         if self._infos:
             self._collect({}, rows)
 
     def batch(self, rows: RowIndex) -> Batch:
-        """Return the results of these environments, which are free for the next action."""
+        """Return the results of these rows and set them FREE."""
         arrays = self.arrays
         reward, terminated, truncated = arrays.reward[rows], arrays.terminated[rows], arrays.truncated[rows]
         if self._copy and isinstance(rows, slice):
@@ -213,8 +207,8 @@ class Table:
         infos: dict[str, Any] = {}
         if self._same_step or arrays.lives is not None:
             ended = terminated | truncated
-            if 1 in ended.tobytes():  # a tenth of what any() takes
-                self._enter_episodes(infos, ended, rows)
+            if 1 in ended.tobytes():  # ten times as fast as any()
+                self._add_episodes(infos, ended, rows)
         if self._infos:
             self._collect(infos, rows)
         if len(reward) < self.num_envs:
@@ -231,7 +225,7 @@ class Table:
         return self._observation.take(rows, self._copy), reward, terminated, truncated, infos
 
     def start(self, rows: RowIndex) -> tuple[Any, dict[str, Any]]:
-        """Return the results of a reset of these environments: all observations, and the infos of those that began."""
+        """Return the results of a reset of these rows: observations of all rows, and infos of these."""
         infos: dict[str, Any] = {}
         self._collect(infos, rows, whole=True)
         if self.arrays.lives is not None:
@@ -240,25 +234,25 @@ class Table:
         return self._observation.take(self.everyone, self._copy), infos
 
     def back_up(self, rows: RowIndex) -> None:
-        """Copy the state of environments that are about to step: their process may be lost in it."""
-        if not self._kept:
+        """Back up the state of rows that are about to step, in case their process dies."""
+        if not self._backups:
             arrays, lives = self.arrays, self.arrays.lives
             moved = [arrays.observation, arrays.running_return, arrays.running_length]
             moved += [] if lives is None else [lives.alive, lives.acts]
-            self._kept = [(array, array.copy()) for array in moved]
-        for array, kept in self._kept:
+            self._backups = [(array, array.copy()) for array in moved]
+        for array, kept in self._backups:
             kept[rows] = array[rows]
         worlds = envs_of(rows, self.seats)
-        self._kept_episode[worlds] = self.arrays.episode[worlds]
+        self._episode_backup[worlds] = self.arrays.episode[worlds]
 
     def truncate_lost(self, ids: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Truncate the running episodes of environments whose process was lost, with their latest observations.
+        """Truncate the running episodes of rows whose process was lost, at their latest observations.
 
-        A step that is awaited is the last, and counts as not done: `keep` was called before it. Where none is awaited
-        or ready, the next one will be the last.
+        A pending step becomes the last one and is undone (`back_up` was called before it). Without a pending or ready
+        step, the next one will be the last.
 
         Returns:
-            Those of them that are READY by that.
+            The rows that became READY.
         """
         flag, arrays = self.flag[ids], self.arrays
         sent, free, ready = (ids[flag == state[0]] for state in (SENT, FREE, READY))
@@ -266,10 +260,10 @@ class Table:
             running = ready[~(arrays.terminated[ready] | arrays.truncated[ready])]
         else:
             running = ready[~arrays.lives.over[ready // self.seats]]
-        for array, kept in self._kept:
+        for array, kept in self._backups:
             array[sent] = kept[sent]
         worlds = envs_of(sent, self.seats)
-        arrays.episode[worlds] = self._kept_episode[worlds]
+        arrays.episode[worlds] = self._episode_backup[worlds]
         waiting = np.concatenate([sent, free])
         arrays.reward[waiting] = 0
         arrays.terminated[waiting] = arrays.truncated[waiting] = False
@@ -280,7 +274,7 @@ class Table:
         return sent
 
     def _cut(self, ids: NDArray[np.intp]) -> None:
-        """Truncate the running episodes of these environments."""
+        """Truncate the running episodes of these rows."""
         arrays, lives = self.arrays, self.arrays.lives
         living = ids if lives is None else ids[lives.alive[ids]]
         arrays.truncated[living] = True
@@ -292,8 +286,8 @@ class Table:
             lives.over[over] = True
             arrays.episode[over] += 1
 
-    def _enter_episodes(self, infos: dict[str, Any], ended: NDArray[np.bool_], rows: RowIndex) -> None:
-        """Enter `final_obs` and `final_info["episode"]` of episodes that ended."""
+    def _add_episodes(self, infos: dict[str, Any], ended: NDArray[np.bool_], rows: RowIndex) -> None:
+        """Add `final_obs` and `final_info["episode"]` of ended episodes."""
         arrays = self.arrays
         if self._packed:
             observations = self._final.take(rows, self._copy)
@@ -307,7 +301,7 @@ class Table:
         infos["final_info"], infos["_final_info"] = final, ended
 
     def _collect(self, infos: dict[str, Any], rows: RowIndex, whole: bool = False) -> None:
-        """Enter the infos of these environments into those of their batch, or of all; keep the others'."""
+        """Move the stored infos of these rows to `infos`, indexed by batch position or, if `whole`, by row."""
         ids = numbers(rows)
         size = self.num_envs if whole else len(ids)
         position = np.full(self.num_envs, -1)
@@ -322,14 +316,14 @@ class Table:
 
 
 def envs_of(rows: RowIndex, seats: int) -> RowIndex:
-    """Return the worlds whose rows, all of each one's, these are."""
+    """Return the environments of these rows."""
     if isinstance(rows, slice):
         return slice(rows.start // seats, rows.stop // seats)
     return rows[::seats] // seats
 
 
 def are_whole(rows: RowIndex, seats: int) -> bool:
-    """Return whether these are the rows of worlds, all of each one's in a row."""
+    """Return whether these rows are whole environments, each with its rows in order."""
     if isinstance(rows, slice):
         return rows.start % seats == 0 and rows.stop % seats == 0
     first = rows[::seats]

@@ -83,5 +83,5 @@ def test_auto_says_what_is_missing_where_walkers_do_not_step_natively(monkeypatc
     monkeypatch.setattr(library, "load", missing)
     said: list[str] = []
     assert AUTO.choose(WALKER, True, said.append)["_target_"] == "paddock.envs.vector.Serial"
-    assert said[0] == "vec=auto: not natively, for there is no library"
-    assert said[1:] == ["vec=auto: serial, as the pool's workers take the cores"]
+    assert said[0] == "vec=auto: no native version: there is no library"
+    assert said[1:] == ["vec=auto: serial (worker processes already use all cores)"]

@@ -1,1 +1,1 @@
-"""Vector environments of others behind our contract."""
+"""Adapters of third-party vector environments to `VectorEnv`."""

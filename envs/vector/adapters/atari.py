@@ -1,7 +1,7 @@
-"""ALE's own vector environment behind our contract: the games of `paddock.envs.bindings.atari`, number for number, on threads.
+"""Adapter of ALE's multithreaded vector environment; results equal those of `paddock.envs.bindings.atari`.
 
-ALE by itself seeds no episode but the first. Here every ended one is restarted by a reset of its own, on its keyed
-seed, and what our contract has beyond ALE (final observations, statistics, restarts by the caller) is filled in.
+ALE seeds only the first episode. The adapter resets each ended environment on its keyed seed, and adds final
+observations, episode statistics and restarts by the caller.
 """
 
 from collections.abc import Mapping
@@ -29,15 +29,15 @@ from paddock.envs.vector.contract import (
 from paddock.envs.vector.infos import merge_infos, pick_infos
 
 GAME = "paddock/Atari-v0"  # the id of `paddock.envs.bindings.atari`
-SEEDS = 2**31  # ALE takes those from 0 to here
-MAX_STEPS = 27_000  # of an episode, where the recipe does not say
+SEEDS = 2**31  # ALE's seeds are in [0, SEEDS)
+MAX_STEPS = 27_000  # default time limit
 
 
 class AtariVectorEnv(LockStepVectorEnv):
-    """Games of one kind, stepped by ALE's threads.
+    """Atari games stepped by ALE's threads.
 
-    A state is the actions of the running episodes: they are played again, each from such a moment that all arrive
-    together.
+    The state consists of the actions of the running episodes. To restore it they are replayed with staggered starts, so
+    that all episodes reach their state in the same step.
     """
 
     def __init__(
@@ -53,26 +53,28 @@ class AtariVectorEnv(LockStepVectorEnv):
         """Load the games.
 
         Args:
-            threads: that step them; 0 leaves the number to ALE.
-            keyed: whether `begin` gives every episode a seed, for which ALE loads the game again, in some 90 ms; if
-                not, the first episodes alone.
-            autoreset, copy, packed: see `Vec.make`; batches are always the caller's own, and stacks of frames the same
-                either way.
+            spec: recipe of the game.
+            num_envs: N.
+            threads: number of threads; 0: ALE's default.
+            keyed: `begin` seeds every episode, for which ALE reloads the game (about 90 ms); False: only the first.
+            autoreset: see `Vec.make`.
+            copy: ignored; batches are always copies.
+            packed: see `Vec.make`.
 
         Raises:
-            ConfigError: ale-py is not installed, or the recipe is not of one of these games as ALE plays them.
+            ConfigError: ale-py is not installed, or the recipe is not supported by ALE.
         """
         venv = _load(spec, num_envs, threads)
         self._wrap_vector(venv, spec, spaces_of(venv), num_envs, autoreset, packed)
         self.keyed = keyed
-        self._key: int | None = None  # of keyed episodes; None: by Gymnasium's own succession
-        self._episode = np.zeros(num_envs, np.int64)  # number of the running one, where they are keyed
-        self._seed = np.full(num_envs, -1, np.int64)  # that the running episode began on; -1: unknown
-        self._taken: list[NDArray[np.uint8]] = []  # the latest actions, [N] each, the newest last
+        self._key: int | None = None  # of keyed episodes; None: later episodes continue the generator
+        self._episode = np.zeros(num_envs, np.int64)  # number of the running episode, if keyed
+        self._seed = np.full(num_envs, -1, np.int64)  # of the running episode; -1: unknown
+        self._taken: list[NDArray[np.uint8]] = []  # the latest actions, [N] each, newest last
         self._limit = spec.max_episode_steps or MAX_STEPS
 
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
-        """Start episodes; where there is no seed, a game goes on drawing where its last one ended."""
+        """Start episodes; without a seed, a game continues its random generator."""
         mask = self._parse_reset(options)
         self._key = None
         seeds = [-1 if one is None else one % SEEDS for one in read_seeds(seed, self.num_envs)]
@@ -92,7 +94,7 @@ class AtariVectorEnv(LockStepVectorEnv):
         return started
 
     def state_dict(self) -> dict[str, Any] | None:
-        """See `VectorEnv.state_dict`; None where an episode began without a seed."""
+        """See `VectorEnv.state_dict`; None if an episode started without a seed."""
         check_open(self, "state_dict")
         if (self._seed < 0).any():
             return None
@@ -102,11 +104,11 @@ class AtariVectorEnv(LockStepVectorEnv):
         return {**own, "length": self._length.copy(), "actions": np.concatenate(actions)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `VectorEnv.load_state_dict`: the running episodes are played again."""
+        """See `VectorEnv.load_state_dict`; replays the running episodes."""
         check_open(self, "load_state_dict")
         length: NDArray[np.int64] = np.asarray(state.get("length"))
         if state.keys() != {"key", "episode", "seed", "length", "actions"} or length.shape != (self.num_envs,):
-            raise VectorMisuse(f"load_state_dict: got keys {sorted(state)}; pass what state_dict of as many games gave")
+            raise VectorMisuse(f"load_state_dict: got keys {sorted(state)}; pass a state_dict of as many games")
         self._drain()
         steps = int(length.max())
         taken = np.zeros((steps, self.num_envs), np.uint8)
@@ -131,7 +133,7 @@ class AtariVectorEnv(LockStepVectorEnv):
         self._length, self._taken = length.copy(), list(taken)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Release the games; their threads end."""
+        """Release the games and end their threads."""
         self.venv.close(**kwargs)
         del self.venv.ale
 
@@ -146,7 +148,7 @@ class AtariVectorEnv(LockStepVectorEnv):
         return np.array([keyed_seed(key, int(i), int(self._episode[i])) for i in np.flatnonzero(mask)], np.int64)
 
     def _start(self, mask: NDArray[np.bool_], seeds: NDArray[np.int64]) -> Started:
-        """Begin games on seeds, one for each of the mask; -1 goes on drawing."""
+        """Start the games of a mask on one seed each; -1 continues the generator."""
         observation, infos = self.venv.reset(seed=seeds, options={"reset_mask": mask})
         self._begun = True
         self._seed[mask] = seeds
@@ -176,7 +178,7 @@ class AtariVectorEnv(LockStepVectorEnv):
         return observation, reward, terminated, truncated, infos
 
     def _restart(self, observation: Any, infos: dict[str, Any], ended: NDArray[np.bool_]) -> tuple[Any, dict[str, Any]]:
-        """Begin the next episodes of those that ended, and keep what they ended with."""
+        """Start the next episodes of ended games; add the final results to the infos."""
         finals, returns, lengths = self._finals(observation, ended), self._return.copy(), self._length.copy()
         self._episode[ended] += 1
         seeds = np.full(np.count_nonzero(ended), -1, np.int64) if self._key is None else self._keyed(ended)
@@ -186,21 +188,21 @@ class AtariVectorEnv(LockStepVectorEnv):
 
 
 def _own(infos: dict[str, Any]) -> dict[str, Any]:
-    """Return the infos that single games have too, in Gymnasium's form."""
+    """Return the infos of single games in Gymnasium's form."""
     own = {key: value.astype(np.int64) for key, value in infos.items() if key != "env_id"}
     return own | {f"_{key}": np.ones(len(value), np.bool_) for key, value in own.items()}
 
 
 def _load(spec: EnvSpec, num_envs: int, threads: int) -> Any:
-    """Make ALE's vector environment of a recipe."""
+    """Make ALE's vector environment."""
     check_whole(spec, "atari")
-    known = f"env.id={spec.id} is none of its games; choose env=atari_nature or env=atari_machado"
-    require(spec.id.rpartition(":")[2] == GAME, f"vec=atari steps ALE's own environments, and {known}")
+    known = f"env.id={spec.id} is none of them; choose env=atari_nature or env=atari_machado"
+    require(spec.id.rpartition(":")[2] == GAME, f"vec=atari supports ALE's games only, and {known}")
     try:
         from ale_py.vector_env import AtariVectorEnv as Ale
     except ImportError as error:
         raise ConfigError(f"vec=atari cannot import ale_py ({error}); {provide(error)}") from error
-    spec.spaces  # noqa: B018, which checks the arguments
+    spec.spaces  # noqa: B018, checks the arguments
     given = spec.arguments
     size = given.pop("screen_size")
     return Ale(
@@ -208,6 +210,6 @@ def _load(spec: EnvSpec, num_envs: int, threads: int) -> Any:
         num_threads=threads,
         img_height=size,
         img_width=size,
-        max_num_frames_per_episode=2**31 - 1,  # ALE leaves out the last frame of an episode that it truncates itself
+        max_num_frames_per_episode=2**31 - 1,  # ALE drops the last frame of an episode that it truncates
         **given,
     )

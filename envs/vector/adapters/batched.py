@@ -1,4 +1,4 @@
-"""Environments that are vectors themselves: one batched simulation steps them all, as `CartPoleVectorEnv` does."""
+"""Adapter of batched simulations such as Gymnasium's `CartPoleVectorEnv`."""
 
 import importlib
 import inspect
@@ -31,10 +31,10 @@ from paddock.envs.vector.slots import format_traceback
 
 
 class BatchedVectorEnv(LockStepVectorEnv):
-    """Any `gymnasium.vector.VectorEnv` that restarts in the same step, or lets the caller restart ended episodes.
+    """Adapter of a `gymnasium.vector.VectorEnv` with same-step autoreset or restarts by the caller.
 
-    It has one seed for all its environments, so `begin` makes the run repeatable and cannot enter a single episode.
-    Where its attributes are all that it has, its state is saved as a whole.
+    All environments share one seed, so `begin` makes runs reproducible but cannot start single episodes. Its state can be
+    saved if it consists of arrays and plain attributes.
     """
 
     keyed = False
@@ -47,38 +47,33 @@ class BatchedVectorEnv(LockStepVectorEnv):
         copy: bool = True,
         packed: bool = False,
     ) -> None:
-        """Adapt `venv`, whose own mode must be `autoreset` or DISABLED.
-
-        Args:
-            spec: what of observations is kept.
-            copy, packed: see `Vec.make`.
-        """
+        """Adapt `venv`, whose autoreset mode must be `autoreset` or DISABLED; `copy`, `packed` as in `Vec.make`."""
         self._wrap_vector(venv, spec, spaces_of(venv), venv.num_envs, autoreset, packed)
         self._restarts = autoreset is AutoresetMode.SAME_STEP and mode_of(venv) is AutoresetMode.DISABLED
         self._copy = copy
         self._given: Any = None
 
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
-        """Start episodes; `options` are the vector environment's own."""
+        """Start episodes; `options` are those of the vector environment."""
         if seed is not None and not isinstance(seed, int | np.integer):
-            raise VectorMisuse(f"reset: a vector as a whole has one seed, not {len(seed)}; pass an int")
+            raise VectorMisuse(f"reset: this vector has a single seed, not {len(seed)}; pass an int")
         mask = self._parse_reset(options)
         self._return[mask], self._length[mask], self._ended[mask] = 0.0, 0, False
-        given = None if options is None else dict(options)  # Gymnasium's take the mask out of it
+        given = None if options is None else dict(options)  # Gymnasium's vectors remove the mask from it
         number = None if seed is None else int(seed)
         observation, infos = self._call("reset", self.venv.reset, seed=number, options=given)
         self._begun = True
         return self._convert(self._own(observation)), infos
 
     def begin(self, seed: int, episodes: Episodes = None) -> Started:
-        """Start every environment on one seed made of `seed` and all of `episodes`."""
+        """Start all environments on one seed derived from `seed` and `episodes`."""
         mixed = seed
         for i, number in enumerate(read_episodes(episodes, self.num_envs)):
             mixed = keyed_seed(mixed, i, number)
         return self.reset(seed=mixed)
 
     def state_dict(self) -> dict[str, Any] | None:
-        """See `VectorEnv.state_dict`; None where an attribute is neither array, number, text nor generator."""
+        """See `VectorEnv.state_dict`; None if an attribute is neither array, number, text nor generator."""
         check_open(self, "state_dict")
         attributes = save_attributes(self.venv)
         own = {"return": self._return.copy(), "length": self._length.copy()}
@@ -88,13 +83,13 @@ class BatchedVectorEnv(LockStepVectorEnv):
         """See `VectorEnv.load_state_dict`."""
         check_open(self, "load_state_dict")
         if state.keys() != {"vector", "return", "length"} or state["return"].shape != self._return.shape:
-            raise VectorMisuse(f"load_state_dict: got keys {sorted(state)}; pass what state_dict gave")
+            raise VectorMisuse(f"load_state_dict: got keys {sorted(state)}; pass a result of state_dict")
         load_attributes(self.venv, state["vector"])
         self._return, self._length = state["return"].copy(), state["length"].copy()
         self._begun, self._sent = True, False
 
     def _drain(self) -> None:
-        self._sent = False  # it has not begun
+        self._sent = False  # the step has not started
 
     def _start_step(self, actions: Any) -> None:
         self._given = actions
@@ -137,13 +132,12 @@ def make_batched(
     copy: bool = True,
     packed: bool = False,
 ) -> BatchedVectorEnv:
-    """Build the vector environment of an id, or of a class.
+    """Build the vector environment of a class or of an id; `autoreset`, `copy` and `packed` as in `Vec.make`.
 
-    Args:
-        target: dotted path of the class that runs `spec.id`; None for the `vector_entry_point` it is registered with.
+    `target` is the dotted path of the class that runs `spec.id`; None: its registered `vector_entry_point`.
 
     Raises:
-        ConfigError: there is none, it refuses its arguments, or it cannot restart environments when we need it.
+        ConfigError: there is none, it refuses its arguments, or it lacks the autoreset mode.
     """
     check_whole(spec, "vector")
     creator = _entry_point(spec.id) if target is None else resolve(target, "vec.target")
@@ -164,15 +158,15 @@ def make_batched(
         venv.close()
     name, own = target or f"the vector environment of {spec.id}", getattr(mode_of(venv), "value", None)
     needed = " or ".join(mode.value for mode in modes)
-    what = f"{name} restarts environments by autoreset_mode={own} alone, and {needed} is needed"
+    what = f"{name} supports autoreset_mode={own} only, and {needed} is needed"
     raise ConfigError(f"{what}; choose vec=serial or vec=multiprocess")
 
 
 def check_whole(spec: EnvSpec, vec: str) -> None:
-    """Raise ConfigError where the recipe asks for what only single environments in Python can have."""
+    """Raise ConfigError if the recipe needs single Python environments (wrappers, or `fresh`)."""
     remedy = "choose vec=serial or vec=multiprocess"
     names = [dict(wrapper)["_target_"] for wrapper in spec.wrappers]
-    require(not names, f"env.wrappers={names} cannot go around the environments inside vec={vec}; {remedy}")
+    require(not names, f"env.wrappers={names} cannot wrap the environments inside vec={vec}; {remedy}")
     cannot = f"env.fresh=true: vec={vec} cannot rebuild an environment for every episode"
     require(not spec.fresh, f"{cannot}; set env.fresh=false, or {remedy}")
 
@@ -183,7 +177,7 @@ def spaces_of(venv: gymnasium.vector.VectorEnv) -> tuple[gymnasium.Space, gymnas
 
 
 def mode_of(venv: gymnasium.vector.VectorEnv) -> AutoresetMode | None:
-    """Return when a vector environment restarts environments; None where it does not say."""
+    """Return a vector environment's autoreset mode; None if unknown."""
     return venv.metadata.get("autoreset_mode")
 
 
@@ -202,7 +196,7 @@ def _entry_point(env_id: str) -> Callable[..., Any]:
     entry = getattr(gymnasium.registry.get(name), "vector_entry_point", None)
     if entry is None:
         remedy = "name its class in vec.target, or choose vec=serial or vec=multiprocess"
-        raise ConfigError(f"env.id={env_id} has no vector environment of its own; {remedy}")
+        raise ConfigError(f"env.id={env_id} has no vector environment; {remedy}")
     return load_env_creator(entry) if isinstance(entry, str) else entry
 
 

@@ -1,8 +1,7 @@
-"""EnvPool (Weng et al. 2022, arXiv:2206.10558) behind our contract: the tasks that it has, stepped by C++ threads.
+"""Adapter of EnvPool (Weng et al. 2022, arXiv:2206.10558), whose tasks are stepped by C++ threads.
 
-EnvPool restarts an environment in the step after the one that ended its episode. That extra step is sent at once, for
-the ended environments alone, so that the caller sees a restart in the same step. EnvPool's environments are its own:
-close to Gymnasium's, not bit-identical.
+EnvPool restarts an environment in the step after the end of its episode. The adapter takes that step at once for ended
+environments, so that they restart in the same step. EnvPool's environments are not bit-identical to Gymnasium's.
 """
 
 import warnings
@@ -31,15 +30,15 @@ from paddock.envs.vector.contract import (
 from paddock.envs.vector.infos import merge_infos, pick_infos
 
 SINGLE = "paddock/EnvPool-v0"  # the id of `paddock.envs.bindings.envpool`, whose kwargs name the task
-BOOKKEEPING = ("env_id", "players", "elapsed_step")  # EnvPool's own, in every info
+BOOKKEEPING = ("env_id", "players", "elapsed_step")  # EnvPool's keys in every info
 RESERVED = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "gym_reset_return_info", "max_num_players")
 
 
 class EnvPoolVectorEnv(LockStepVectorEnv):
-    """An EnvPool.
+    """Vector environment of EnvPool.
 
-    A pool has seeds and an episode has none, so `begin` makes a new pool: the same (seed, episodes) and actions give
-    the same trajectories, but no later episode can be entered by its number.
+    EnvPool seeds pools, not episodes, so `begin` makes a new pool: equal (seed, episodes) and actions give equal
+    trajectories, but later episodes cannot be started by number.
     """
 
     keyed = False
@@ -53,17 +52,15 @@ class EnvPoolVectorEnv(LockStepVectorEnv):
         copy: bool = True,
         packed: bool = False,
     ) -> None:
-        """Prepare the pool; `reset` and `begin` make it.
+        """Prepare the pool, which `reset` and `begin` make; `threads` of 0 is EnvPool's default.
 
-        Args:
-            threads: that step environments; 0 leaves the number to EnvPool.
-            autoreset, copy, packed: see `Vec.make`; batches are always the caller's own.
+        `autoreset` and `packed` are those of `Vec.make`; batches are always copies.
 
         Raises:
-            ConfigError: EnvPool is not installed, has no such task, or cannot honour the recipe.
+            ConfigError: EnvPool is not installed, lacks the task, or does not support the recipe.
         """
-        asked = f"vec=envpool restarts environments by itself, and {autoreset.name} is asked for"
-        require(autoreset is AutoresetMode.SAME_STEP, f"{asked}; choose vec=serial or vec=multiprocess")
+        what = f"vec=envpool always restarts environments, and autoreset={autoreset.name} is needed"
+        require(autoreset is AutoresetMode.SAME_STEP, f"{what}; choose vec=serial or vec=multiprocess")
         self._envpool = _import_envpool()
         self._task, options = _read(self._envpool, spec)
         self._options = {"num_envs": num_envs, "batch_size": num_envs, "num_threads": threads, **options}
@@ -93,7 +90,7 @@ class EnvPoolVectorEnv(LockStepVectorEnv):
         return self._start([keyed_seed(seed, i, number) for i, number in enumerate(started)])
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Release the pool; its threads end."""
+        """Release the pool and end its threads."""
         if self.venv is not None:
             self.venv.close()
             self.venv = None
@@ -108,7 +105,7 @@ class EnvPoolVectorEnv(LockStepVectorEnv):
             with warnings.catch_warnings():  # as above
                 warnings.simplefilter("ignore")
                 self.venv = self._envpool.make(self._task, env_type="gymnasium", seed=seeds, **self._options)
-                self.venv.observation_space, self.venv.action_space  # noqa: B018, it makes them when first asked
+                self.venv.observation_space, self.venv.action_space  # noqa: B018, created on first access
         self._return[:], self._length[:] = 0.0, 0
         self._begun = True
         observation, info = self.venv.reset()
@@ -126,7 +123,7 @@ class EnvPoolVectorEnv(LockStepVectorEnv):
         infos = self._spread(info, np.arange(self.num_envs))
         if ended.any():
             over, finals = np.flatnonzero(ended), self._finals(observation, ended)
-            self.venv.send(self._actions.take(over, copy=True), over)  # any action will do
+            self.venv.send(self._actions.take(over, copy=True), over)  # the actions are ignored
             fresh, *_, info = self.venv.recv()
             observation = copied(observation)
             for whole, part in zip(flatten(observation), flatten(fresh), strict=True):
@@ -151,7 +148,7 @@ def _import_envpool() -> Any:
 
 
 def _read(envpool: Any, spec: EnvSpec) -> tuple[str, dict[str, Any]]:
-    """EnvPool's name of the task and what to ask of it."""
+    """Return EnvPool's name and options of the recipe's task."""
     check_whole(spec, "envpool")
     task, options, named = spec.id.rpartition(":")[2], spec.arguments, f"env.id={spec.id}"
     if task == SINGLE:
@@ -160,7 +157,7 @@ def _read(envpool: Any, spec: EnvSpec) -> tuple[str, dict[str, Any]]:
     known = envpool.list_all_envs()
     if task not in known:
         hint = nearest(task.rpartition("/")[2], known)
-        raise ConfigError(f"{named} is no task of EnvPool's; {hint} If not, choose vec=multiprocess")
+        raise ConfigError(f"{named} is no EnvPool task; {hint} If not, choose vec=multiprocess")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         allowed = set(envpool.make_spec(task)._config_keys).difference(RESERVED)

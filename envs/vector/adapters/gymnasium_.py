@@ -1,4 +1,4 @@
-"""Gymnasium's own vector environments, sync and async, behind our contract; they are also our peers in benchmarks."""
+"""Adapter of Gymnasium's `SyncVectorEnv` and `AsyncVectorEnv`, which are also the benchmarks' baselines."""
 
 import functools
 from typing import Any
@@ -22,17 +22,15 @@ def make_gymnasium(
     copy: bool = True,
     packed: bool = False,
 ) -> BatchedVectorEnv:
-    """Build a `SyncVectorEnv`, or an `AsyncVectorEnv` with one process for each environment.
+    """Build an `AsyncVectorEnv` with a start method for its processes, or a `SyncVectorEnv` for None.
 
-    Args:
-        start_method: how the processes of the async kind begin; None for the sync kind.
-        autoreset, copy, packed: see `Vec.make`.
+    `autoreset`, `copy` and `packed` are those of `Vec.make`.
 
     Raises:
         ConfigError: the environment cannot be made.
     """
     make = functools.partial(Rebuilt, spec) if spec.fresh else spec.make
-    # Not restarted by itself: Gymnasium keeps no copy of an episode's last observation while a reset writes over it.
+    # Gymnasium's autoreset would overwrite an episode's last observation.
     mode = AutoresetMode.DISABLED
     venv: SyncVectorEnv | AsyncVectorEnv
     if start_method is None:
@@ -44,7 +42,7 @@ def make_gymnasium(
 
 
 def _can_share(space: Space) -> bool:
-    """Return whether Gymnasium has a form in shared memory for observations; others go through pipes."""
+    """Return whether Gymnasium supports shared memory for a space; otherwise it uses pipes."""
     try:
         create_shared_memory(space)
     except (TypeError, CustomSpaceError):
@@ -53,16 +51,17 @@ def _can_share(space: Space) -> bool:
 
 
 class Rebuilt(gymnasium.Wrapper):
-    """An environment that is rebuilt for every episode but the first."""
+    """Wrapper that rebuilds the environment for every episode except the first."""
 
     def __init__(self, spec: EnvSpec) -> None:
+        """Make the first environment."""
         super().__init__(spec.make())
         self._recipe = spec
-        self._lived = False
+        self._started = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
-        if self._lived:
+        if self._started:
             self.env, seed = rebuild(self.env, self._recipe, seed)
-        self._lived = True
+        self._started = True
         return self.env.reset(seed=seed, options=options)

@@ -1,4 +1,4 @@
-"""Base of adapters around vector environments that step all their environments at once."""
+"""Base of adapters of vector environments that step all environments together."""
 
 from abc import abstractmethod
 from copy import deepcopy
@@ -19,9 +19,9 @@ from paddock.envs.vector.storage import Layouts, allocate
 
 
 class LockStepVectorEnv(VectorEnv):
-    """A vector whose `send` and `recv` are for all environments together; any other rows are a misuse."""
+    """Vector environment whose `send` and `recv` take all environments; other rows raise VectorMisuse."""
 
-    venv: Any  # the vector environment inside
+    venv: Any  # the adapted vector environment
 
     def _wrap_vector(
         self,
@@ -32,12 +32,7 @@ class LockStepVectorEnv(VectorEnv):
         autoreset: AutoresetMode,
         packed: bool,
     ) -> None:
-        """Take over a vector environment.
-
-        Args:
-            spaces: of one observation and one action.
-            packed: see `Vec.make`.
-        """
+        """Adapt a vector environment; `spaces` are those of one observation and one action."""
         layouts = Layouts.of(spec, *spaces)
         if packed:
             layouts.check_rows(spec)
@@ -49,18 +44,18 @@ class LockStepVectorEnv(VectorEnv):
         self._changed = self._packed or bool(spec.without)
         self._actions = buffer_of(spaces[1], layouts.action, allocate(layouts.action, num_envs, np.zeros))
         self.alive = np.ones(num_envs, np.bool_)
-        self._begun = False  # whether every environment has had an episode
+        self._begun = False  # every environment has had an episode
         self._sent = False
-        self._ended = np.zeros(num_envs, np.bool_)  # episodes that the caller has to restart
+        self._ended = np.zeros(num_envs, np.bool_)  # episodes that the caller must restart
         self._return, self._length = np.zeros(num_envs), np.zeros(num_envs, np.int64)  # of running episodes
 
     @abstractmethod
     def _start_step(self, actions: Any) -> None:
-        """Take a batch of actions; may begin to step."""
+        """Accept a batch of actions; may start the step."""
 
     @abstractmethod
     def _finish_step(self) -> Batch:
-        """Return the results of the actions."""
+        """Finish the step and return its results."""
 
     def send(self, actions: Any, env_ids: Rows = None) -> None:
         """See `VectorEnv.send`."""
@@ -93,24 +88,24 @@ class LockStepVectorEnv(VectorEnv):
         return self._convert(observation), reward, terminated, truncated, infos
 
     def _parse_reset(self, options: dict[str, Any] | None) -> NDArray[np.bool_]:
-        """Return which environments a reset is for [N]; a step that was not received is dropped."""
+        """Return the environments to reset, [N] bool; a pending step is dropped."""
         check_open(self, "reset")
         _, chosen = read_mask(options, self.num_envs)
         mask = np.zeros(self.num_envs, np.bool_)
         mask[slice(None) if chosen is None else chosen] = True
         if not (self._begun or mask.all()):
-            raise VectorMisuse("reset: an environment that reset_mask leaves out has no episode yet; reset all first")
+            raise VectorMisuse("reset: an environment outside reset_mask has no episode yet; reset all first")
         self._drain()
         return mask
 
     def _drain(self) -> None:
-        """Drop a step that was not received."""
+        """Drop a pending step."""
         if self._sent:
             self._finish_step()
         self._sent = False
 
     def _finals(self, observation: Any, ended: NDArray[np.bool_]) -> NDArray[Any]:
-        """Return copies of last observations in Gymnasium's form: an array [N] of objects, None elsewhere."""
+        """Return copies of final observations in Gymnasium's form: an object array [N], None for running episodes."""
         finals = np.full(self.num_envs, None, object)
         listed = isinstance(observation, np.ndarray) and observation.dtype.hasobject
         each = observation if listed else list(iterate(self._whole_space, observation))
@@ -119,21 +114,21 @@ class LockStepVectorEnv(VectorEnv):
         return finals
 
     def _episodes(self, infos: dict[str, Any], final_obs: NDArray[Any], ended: NDArray[np.bool_]) -> dict[str, Any]:
-        """Return infos with what the contract says of ended episodes; the next ones have no steps yet."""
+        """Return infos with the final results of ended episodes, and reset their statistics."""
         final = {**infos.get("final_info", {}), **episode_info(self._return, self._length, ended)}
         self._return[ended], self._length[ended] = 0.0, 0
         own = {"final_obs": final_obs, "_final_obs": ended.copy(), "final_info": final, "_final_info": ended.copy()}
         return {**infos, **own}
 
     def _merge_restart(self, infos: dict[str, Any], begun: dict[str, Any], ended: NDArray[np.bool_]) -> dict[str, Any]:
-        """Return the infos of a step in which episodes ended, which are final there, and of the reset that followed."""
+        """Merge the infos of a step, which are final for ended episodes, and of the resets after it."""
         merged: dict[str, Any] = {}
         for part, rows in ((infos, ~ended), ({"final_info": infos}, ended), (begun, ended)):
             merge_infos(merged, pick_infos(part, rows), np.flatnonzero(rows), self.num_envs)
         return merged
 
     def _convert(self, observation: Any) -> Any:
-        """Return a batch without what is left out, in Gymnasium's form or as rows."""
+        """Return a batch without the parts left out, in Gymnasium's form or as rows."""
         if not self._changed:
             return observation
         rows = self._layout.zeros(self.num_envs)
@@ -141,11 +136,11 @@ class LockStepVectorEnv(VectorEnv):
             self._layout.pack(observation, rows, choices=True)
         except SpaceMismatch as misfit:
             what = f"{self._id} returned observations with {misfit}"
-            raise EnvError(f"{what}; mend the environment or its observation_space") from None
+            raise EnvError(f"{what}; fix the environment or its observation_space") from None
         return rows if self._packed else self._layout.batch(rows)
 
     def _convert_each(self, observations: NDArray[Any]) -> NDArray[Any]:
-        """Return the same of observations one by one, in an array [N] of objects with None where there is none."""
+        """Convert observations one by one in an object array [N]; None stays None."""
         kept = np.full(self.num_envs, None, object)
         rows = self._layout.zeros(self.num_envs)
         write, read = self._layout.writer(rows), self._layout.reader(rows)
@@ -156,11 +151,11 @@ class LockStepVectorEnv(VectorEnv):
         return kept
 
     def render(self) -> Any:
-        """Return what the vector environment inside draws."""
+        """Render the adapted vector environment."""
         return self.venv.render()
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close the vector environment inside."""
+        """Close the adapted vector environment."""
         self.venv.close(**kwargs)
 
     def _check_everyone(self, verb: str, env_ids: Rows) -> None:

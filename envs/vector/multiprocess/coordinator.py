@@ -1,12 +1,12 @@
-"""W worker processes at shared buffers: orders go out, answers come in, losses are named and replaced.
+"""Coordinator of W worker processes with shared buffers: sends orders, receives answers, replaces lost workers.
 
-Each worker has one or more blocks of consecutive rows, and steps one block while the caller looks at another.
-A block's task, `_task`:
+Each worker has one or more blocks of consecutive rows, and steps one block while the caller uses another.
+States of a block's task, `_task`:
 
-    STARTING --- built ---> None <--- done, rows READY --- rows     more rows are queued, and follow at once
+    STARTING --- built ---> None <--- done, rows READY --- rows     further rows are queued and follow at once
        ^                    |  ^
-       |                    |  +----- reply -------------- CALLING     a method of its slots: `ask`, `_restore`
-       |                    +------- step, ask ---------> rows, CALLING
+       |                    |  +----- reply -------------- CALLING  a method of its slots: `call`, `_restore`
+       |                    +------- step, call --------> rows, CALLING
        |
        +--- restart -------------- failed <--- worker died or hung with a task, or an environment raised
             (rows READY or LOST)     |
@@ -41,18 +41,18 @@ from paddock.envs.vector.slots import NO_ENV
 from paddock.envs.vector.storage import RowIndex, numbers
 from paddock.envs.vector.table import LOST, NEW, READY, SENT, Table
 
-LOSSES_IN_A_ROW = 3  # of a block without a good step in between; after them the error is raised
-START_S = 60.0  # for a process to start and import what it needs, at least
-POLL_S = 0.1  # between looks whether workers still live, while waiting for them
-CALLING, STARTING = "calling", "starting"  # a block's task, where it is not rows to step
+LOSSES_IN_A_ROW = 3  # consecutive failures of a block, after which the error is raised
+START_S = 60.0  # minimum time limit for a process to start
+POLL_S = 0.1  # interval of checks for dead workers while waiting
+CALLING, STARTING = "calling", "starting"  # tasks of a block other than rows to step
 
-Message = tuple[Any, ...]  # a method of the slots, and its arguments
+Message = tuple[Any, ...]  # a method of the slots and its arguments
 
 log = logging.getLogger("paddock.envs.vector")
 
 
 class Coordinator:
-    """The workers. Results of the rows they step are entered at the table; READY rows are there to be received."""
+    """The workers; their results are written to the table, whose READY rows can be received."""
 
     def __init__(
         self,
@@ -69,11 +69,14 @@ class Coordinator:
         """Start the workers and wait until their environments are built.
 
         Args:
+            jobs: one per worker.
+            buffers: the shared memory.
             events: the parent's, then each worker's.
-            processes: an empty list, kept at the processes there are.
-            restore: a weak reference to a function from a block to the messages for a worker that replaces another.
-            restart: whether a worker that dies, hangs or raises is replaced; its episodes then end truncated.
-            timeout_s: seconds that one environment may take.
+            table: the caller's side of the buffers.
+            processes: an empty list, in which the current processes are kept.
+            restore: weak reference to a function that returns the messages that restore a block in a new worker.
+            restart: replace workers that die, hang or raise; their episodes are truncated.
+            timeout_s: time limit of one environment's step or reset.
 
         Raises:
             EnvError: a worker did not start.
@@ -86,13 +89,13 @@ class Coordinator:
         self._ready, *self._events = events
         self._restore, self._restart, self._timeout_s = restore, restart, timeout_s
         self._task: list[RowIndex | str | None] = [None] * len(self.rows)
-        self._queue: list[list[RowIndex]] = [[] for _ in self.rows]  # a block's rows sent to while it was busy
-        self._arrived: dict[int, None] = {}  # blocks with READY rows, first come first
-        self._messages: dict[int, bytes] = {}  # from workers, by block, until they are looked at
-        self._answers: dict[int, Any] = {}  # of blocks that were calling
-        self._failed: dict[int, tuple[int, PaddockError]] = {}  # what workers raised or died of, and at which block
-        self._losses = [0] * len(self.rows)  # in a row, by the block that failed
-        self._since = [(NO_ENV, 0.0)] * len(jobs)  # (environment at work, since when)
+        self._queue: list[list[RowIndex]] = [[] for _ in self.rows]  # rows sent to a block while it was busy
+        self._arrived: dict[int, None] = {}  # blocks with READY rows, in order of arrival
+        self._messages: dict[int, bytes] = {}  # unread messages from workers, by block
+        self._answers: dict[int, Any] = {}  # results of calls, by block
+        self._failed: dict[int, tuple[int, PaddockError]] = {}  # by worker: the block that failed, and the error
+        self._losses = [0] * len(self.rows)  # consecutive failures, by block
+        self._since = [(NO_ENV, 0.0)] * len(jobs)  # (running environment, start time)
         self._next_check = 0.0
         for job in jobs:
             processes.append(WorkerProcess(job, timeout_s))
@@ -100,11 +103,11 @@ class Coordinator:
         self._await_start(range(len(jobs)))
 
     def step(self, rows: RowIndex) -> None:
-        """Order these environments to step, whose actions lie on the table."""
+        """Order these rows to step with the table's actions."""
         table = self._table
         if self._restart:
             table.back_up(rows)
-        if LOST in table.states(rows):  # their episodes ended with a process; the buffers have the end
+        if LOST in table.states(rows):  # truncated with a lost process; the buffers have the results
             ids = np.arange(table.num_envs)[rows]
             lost = table.flag[ids] == LOST[0]
             self._receive_lost(ids[lost])
@@ -114,7 +117,7 @@ class Coordinator:
             self._order(block, part)
 
     def split(self, rows: RowIndex) -> dict[int, RowIndex]:
-        """Return the blocks of some environments, and which of these are in each."""
+        """Return the blocks of these rows, and the rows in each."""
         each = self._each
         if isinstance(rows, slice) and rows.start % each == rows.stop % each == 0:
             return {block: self.rows[block] for block in range(rows.start // each, rows.stop // each)}
@@ -126,7 +129,7 @@ class Coordinator:
         return {block: ids[owners == block] for block in np.unique(owners).tolist()}
 
     def wait_for(self, rows: RowIndex) -> None:
-        """Wait until these environments are READY.
+        """Wait until these rows are READY.
 
         Raises:
             EnvError: an environment raised, or its process died or hung.
@@ -135,13 +138,13 @@ class Coordinator:
         self._wait_until(lambda: waiting(rows).count(READY) == count)
 
     def wait_for_any(self, size: int) -> RowIndex:
-        """Wait for so many environments, and return those that were READY first; raises as `wait_for` does."""
+        """Wait for `size` rows and return those that were READY first; raise as `wait_for` does."""
         table, chosen, found = self._table, list[Any](), 0
         self._wait_until(lambda: table.flags.count(READY) >= size)
         for block in list(self._arrived):
             ids = self._ids[block]
             if table.flags.count(READY, self.rows[block].start, self.rows[block].stop) < self._each:
-                ids = ids[table.flag[ids] == READY[0]]  # some were received by their numbers
+                ids = ids[table.flag[ids] == READY[0]]  # some were received by index
             if not len(ids):
                 del self._arrived[block]
                 continue
@@ -153,7 +156,7 @@ class Coordinator:
         return slice(int(rows[0]), int(rows[-1]) + 1) if rows[-1] - rows[0] == size - 1 else rows
 
     def wait_for_first(self, groups: Iterable[RowIndex], interrupted: Callable[[], bool]) -> int | None:
-        """Wait until all of one group are READY; see `MultiprocessVectorEnv`. Raises as `wait_for`."""
+        """See `MultiprocessVectorEnv.wait_for_first`; raise as `wait_for` does."""
         while True:
             for k, rows in enumerate(groups):
                 waiting = self._table.states(rows)
@@ -161,22 +164,23 @@ class Coordinator:
                     return k
             if interrupted():
                 return None
-            self._wait(spin=False)  # which would take the interpreter's lock from other threads
+            self._wait(spin=False)  # spinning would keep the GIL from other threads
             self._handle_failures()
 
     def interrupt_wait(self) -> None:
-        """Wake the thread that waits, from any other."""
+        """Wake the waiting thread; may be called by any thread."""
         self._ready.notify()
 
     def wait_idle(self, blocks: Collection[int]) -> None:
-        """Wait until these blocks have no task; raises as `wait_for` does."""
+        """Wait until these blocks have no task; raise as `wait_for` does."""
         self._wait_until(lambda: all(self._task[block] is None for block in blocks))
 
     def call(self, messages: dict[int, Message], retry: bool) -> dict[int, Any]:
-        """Call a method of the slots of some blocks, in their workers; return the results.
+        """Call a method of the slots of some blocks in their workers; return the results.
 
         Args:
-            retry: whether a worker whose environment raises may be replaced and calling again, as one that dies is.
+            messages: by block.
+            retry: replace a worker whose environment raises and call it again, as after a crash.
 
         Raises:
             EnvError: an environment raised, or its process died or hung.
@@ -184,7 +188,7 @@ class Coordinator:
         calling: dict[int, WorkerProcess] = {}
         while any(calling.get(block) is not self._process(block) for block in messages):
             for block, message in messages.items():
-                if calling.get(block) is not self._process(block):  # or its answer went with the process
+                if calling.get(block) is not self._process(block):  # else its answer was lost with its process
                     self.wait_idle(self._jobs[self._worker(block)].own)
                     self._answers.pop(block, None)
                     calling[block] = self._process(block)
@@ -213,7 +217,7 @@ class Coordinator:
             self._task[block] = STARTING
 
     def _await_start(self, workers: Collection[int]) -> None:
-        """Wait until workers have built their environments; raise why one could not."""
+        """Wait until workers have built their environments; raise the error of one that could not."""
         blocks = [block for w in workers for block in self._jobs[w].own]
         while any(self._task[block] is not None for block in blocks):
             self._wait()
@@ -225,15 +229,15 @@ class Coordinator:
                 raise self._failed.pop(w)[1]
 
     def _send(self, block: int, message: Message) -> None:
-        """Ask something of a block whose worker has no task."""
-        data = cloudpickle.dumps(message)  # first: a worker that was ordered to listen waits for it
+        """Send a call to a block whose worker has no task."""
+        data = cloudpickle.dumps(message)  # may raise, so before the order, after which the worker waits for it
         w = self._worker(block)
         self._assign(block, CALLING, CALL)
         if not self._processes[w].send(data):
             self._fail(w, block, self._processes[w].hang(self._buffers.active_env[w], self._timeout_s))
 
     def _order(self, block: int, rows: RowIndex) -> None:
-        """Order some of a block's environments to step, after its earlier orders."""
+        """Order rows of a block to step, after its earlier orders."""
         if self._task[block] is not None:
             self._queue[block].append(rows)
         elif isinstance(rows, slice):
@@ -258,7 +262,7 @@ class Coordinator:
             self._handle_failures()
 
     def _wait(self, spin: bool = True) -> None:
-        """Wait for a worker, and read the answers that have come; now and then look after the others."""
+        """Wait for an answer, process the answers that have arrived, and regularly check for dead workers."""
         came = self._ready.wait(POLL_S, spin=spin)
         for block, task in enumerate(self._task):
             if task is not None and self._buffers.state[block] in ANSWERS:
@@ -267,19 +271,19 @@ class Coordinator:
             self._check_workers()
 
     def _receive(self, block: int) -> None:
-        """Take the answer of a block."""
+        """Process the answer of a block."""
         w, state, task = self._worker(block), self._buffers.state[block], self._task[block]
         reply: Any = None
         if state != DONE:
             try:
-                while block not in self._messages:  # those of the worker's other blocks may come before
+                while block not in self._messages:  # messages of the worker's other blocks may arrive first
                     of, message = self._processes[w].receive(self._timeout_s)
                     self._messages[of] = message
                 reply = pickle.loads(self._messages.pop(block))
             except EOFError:
                 self._fail(w, block, self._processes[w].death(self._buffers.active_env[w]))
                 return
-        if task is STARTING and state == FAILED:  # after which its process ends, whose end says less
+        if task is STARTING and state == FAILED:  # the process then exits, which explains less
             self._fail(w, block, reply)
             return
         self._buffers.state[block] = IDLE
@@ -301,15 +305,15 @@ class Coordinator:
             self._order(block, self._queue[block].pop(0))
 
     def _receive_lost(self, ids: Any) -> None:
-        """Note that environments are READY without a step; their blocks keep the places that they have."""
+        """Set rows READY without a step; their blocks keep their order of arrival."""
         self._table.set_state(READY, ids)
         self._arrived |= dict.fromkeys((ids // self._each).tolist())
 
     def _check_workers(self) -> None:
-        """Find workers that have died, or make no progress."""
+        """Fail workers that have died or make no progress."""
         self._next_check = time.monotonic() + POLL_S
         for w, process in enumerate(self._processes):
-            alive = process.child.popen.poll() is None  # before the answers are looked at, or it may have died since
+            alive = process.child.popen.poll() is None  # before reading the answers, as it may die in between
             busy = [block for block in self._jobs[w].own if self._task[block] is not None]
             if not busy or any(self._buffers.state[block] in ANSWERS for block in busy):
                 continue
@@ -325,7 +329,7 @@ class Coordinator:
                 self._fail(w, busy[0], process.hang(active_env, patience_s))
 
     def _fail(self, w: int, block: int, error: PaddockError) -> None:
-        """End a worker that died or hangs, and note that for the caller that waits for it."""
+        """Kill a worker that died or hangs, and record the failure for the waiting caller."""
         at = self._buffers.active_env[w]
         at_fault = next((own for own in self._jobs[w].own if at in self._jobs[w].envs(own)), block)
         self._failed.setdefault(w, (at_fault, error))
@@ -335,7 +339,7 @@ class Coordinator:
                 self._drop(self.rows[own])
 
     def _end(self, w: int) -> None:
-        """Kill a process, if it lives, and forget its tasks."""
+        """Kill a process if it runs, and drop its tasks."""
         self._processes[w].child.kill()
         for block in self._jobs[w].own:
             self._task[block] = None
@@ -353,12 +357,12 @@ class Coordinator:
             self._recover(next(iter(self._failed)))
 
     def _recover(self, w: int) -> None:
-        """Replace a worker that failed, whose episodes end; raise why it failed if it is not to be replaced."""
+        """Replace a failed worker and truncate its episodes, or raise its error if workers are not replaced."""
         block, error = self._failed.pop(w)
         if not self._restart:
             self._failed.clear()
             raise error
-        self._end(w)  # or it might step another block, whose steps are lost
+        self._end(w)  # else it might step another block, whose steps are lost
         ready = self._table.truncate_lost(np.concatenate([self._ids[own] for own in self._jobs[w].own]))
         self._arrived |= dict.fromkeys((ready // self._each).tolist())
         while self._losses[block] < LOSSES_IN_A_ROW:
@@ -378,10 +382,10 @@ class Coordinator:
         raise EnvError(f"{what} (the same worker failed {LOSSES_IN_A_ROW + 1} times in a row)\n{trace}".rstrip())
 
     def _replace(self, w: int) -> None:
-        """Start a process in place of one that ended; failures of others meanwhile are left to the caller.
+        """Start a new process for a worker; failures of other workers are left to the caller.
 
         Raises:
-            PaddockError: it did not start, or one of the environments that its predecessor had could not continue.
+            PaddockError: the process did not start, or could not restore its environments.
         """
         self._end(w)
         process = WorkerProcess(self._jobs[w], self._timeout_s)

@@ -1,4 +1,4 @@
-"""A worker process as its parent sees it: started, talked to, questioned when it hangs, ended."""
+"""The parent's side of a worker process: start, messages, diagnosis and end."""
 
 import logging
 import os
@@ -17,30 +17,28 @@ from paddock.envs.vector.multiprocess.shared import EventFd, SharedBuffers
 from paddock.envs.vector.multiprocess.worker import WorkerJob
 
 MAIN = "paddock.envs.vector.multiprocess.worker:main"
-CLOSE_S = 10.0  # for workers of a vector that is closed to close their environments
-ANSWER_S = 1.0  # for a process that hangs to say where
+CLOSE_S = 10.0  # time limit for workers to close their environments
+ANSWER_S = 1.0  # time limit for a hanging process to print its traceback
 log = logging.getLogger("paddock.envs.vector")
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
 
 
 class WorkerProcess:
-    """One worker; nothing of it outlives it, and it does not outlive its parent."""
+    """Worker process, which ends with its parent."""
 
     def __init__(self, job: WorkerJob, timeout_s: float) -> None:
-        """Start the process; it answers for each of its blocks when its environments are built.
+        """Start the process; it answers for each of its blocks once its environments are built.
 
         Args:
-            job: without its file descriptor `log`, which is made here.
-            timeout_s: seconds after which a message that the process does not take or finish counts as lost.
+            job: its job; the file descriptor `log` is created here.
+            timeout_s: time limit for sending and receiving a message.
 
         Raises:
             ConfigError: the recipe cannot be pickled.
-            EnvError: the system has no room for another process, or its files.
+            EnvError: the system's limit of processes or files is reached.
         """
         self._job = job
-        remedy = (
-            "ask for fewer by vec.workers=, or raise the limit: `ulimit -n` of open files, `ulimit -u` of processes"
-        )
+        remedy = "reduce vec.workers, or raise the limit: `ulimit -n` of open files, `ulimit -u` of processes"
         try:
             self._log = os.fdopen(os.memfd_create("paddock-worker-log"), "rb")
             try:
@@ -59,48 +57,48 @@ class WorkerProcess:
         self.child.limit_waits(max(timeout_s, 0.001))
 
     def send(self, message: bytes) -> bool:
-        """Send a message, which a dead process does not get; False where one that lives did not take it in time."""
+        """Send a message; return False if a living process did not read it in time."""
         try:
             self.child.connection.send_bytes(message)
         except BlockingIOError:
             return False
         except ConnectionError:
-            pass  # as the wait for its answer will find
+            pass  # the wait for its answer will notice
         return True
 
     def receive(self, timeout_s: float) -> tuple[int, bytes]:
-        """Return the next message, and of which block it is; EOFError where the process died or did not finish it."""
+        """Return the next message and its block; raise EOFError if the process died or the message is incomplete."""
         try:
             if not self.child.connection.poll(timeout_s):
                 raise EOFError
             message = self.child.connection.recv_bytes()
-        except OSError as error:  # also where it died in the midst of a message
+        except OSError as error:  # also if it died while sending
             raise EOFError from error
         return int.from_bytes(message[:4], "little"), message[4:]
 
     def death(self, active_env: int) -> EnvError:
-        """Return how the process ended, at work on which environment, with the traceback of a fatal signal."""
+        """Return an error that says how the process ended and in which environment, with its traceback."""
         cause = describe_exit(self.child.kill(ANSWER_S))
-        remedy = "fix the environment, or set vec.restart=true to continue without its episodes"
+        remedy = "fix the environment, or set vec.restart=true to discard its episodes and continue"
         return EnvError(f"{self._name(active_env)}: the worker process {cause}; {remedy}\n{self._traceback()}".rstrip())
 
     def hang(self, active_env: int, waited_s: float) -> EnvError:
-        """Return where the process is that has not answered for so long; it is killed."""
+        """Kill a process that has not answered for `waited_s`; return an error with its traceback."""
         where = self._where()
         self.child.kill()
         what = f"{self._name(active_env)} gave no answer for {waited_s:g} s (vec.timeout_s)"
-        return EnvError(f"{what}; mend it, allow more time, or set vec.restart=true\n{where}".rstrip())
+        return EnvError(f"{what}; fix the environment, raise the limit, or set vec.restart=true\n{where}".rstrip())
 
     def end(self, until: float, buffers: SharedBuffers) -> None:
-        """Wait for a process that was asked to end until some time, after which it is killed."""
+        """Wait until a time for a process that was asked to end; log a warning if it does not."""
         try:
             self.child.popen.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             what = f"{self._name(buffers.active_env[self._job.number])}: the worker process did not end"
-            log.warning("%s in time, and is killed; what environments write when closed may be lost", what)
+            log.warning("%s in time and is killed; files that environments write in close may be lost", what)
 
     def close(self) -> None:
-        """Kill the process if it still runs, and close the parent's files of it."""
+        """Kill the process if it still runs, and close its files in the parent."""
         self.child.kill()
         self.child.connection.close()
         self._log.close()
@@ -113,11 +111,11 @@ class WorkerProcess:
         return f"environments {every} ({self._job.spec.id})"
 
     def _traceback(self, after: int = 0) -> str:
-        """Return what its faulthandler wrote, from a position on."""
+        """Return its faulthandler's output from a position on."""
         return os.pread(self._log.fileno(), self._log_bytes(), after).decode(errors="replace")
 
     def _where(self) -> str:
-        """Return a traceback of each thread of the process; empty if it cannot answer."""
+        """Return the tracebacks of the process's threads; empty if it does not answer."""
         before = size = self._log_bytes()
         self.child.popen.send_signal(signal.SIGUSR1)
         deadline = time.monotonic() + ANSWER_S
@@ -135,7 +133,7 @@ class WorkerProcess:
 def end(
     processes: list[WorkerProcess], buffers: SharedBuffers, events: list[EventFd], memory: int, parent: int
 ) -> None:
-    """End workers: ask them, then killed with a warning if they do not end in time."""
+    """Ask workers to end; kill those that do not end in time, with a warning."""
     if os.getpid() != parent:  # a fork of it
         return
     buffers.closed[0] = True
@@ -147,7 +145,7 @@ def end(
     try:
         for process in processes:
             process.end(until, buffers)
-    finally:  # where Ctrl-C ends the wait, too
+    finally:  # also after Ctrl-C
         for process in processes:
             process.close()
         os.close(memory)

@@ -1,4 +1,4 @@
-"""Memory and events that processes share, and that leave nothing behind however the processes end (Linux)."""
+"""Shared memory and events between processes, which the kernel releases with the last process (Linux)."""
 
 import contextlib
 import mmap
@@ -17,27 +17,27 @@ from paddock.envs.errors import require
 from paddock.envs.vector.storage import Layouts, NewArray
 from paddock.envs.vector.table import Arrays
 
-SPIN_S = 400e-6  # a core that has fallen idle takes a tenth of a millisecond and more to wake, in a virtual machine
-CACHE_LINE = 64  # bytes; what different processes write lies on different lines
+SPIN_S = 400e-6  # waking an idle core takes 0.1 ms or more in a virtual machine
+CACHE_LINE = 64  # bytes; arrays of different processes do not share lines
 
-# State of a block. The parent writes the orders, and IDLE once it has read the answer; the worker writes the answers.
+# State of a block: the parent writes orders, and IDLE after reading an answer; the worker writes answers.
 IDLE, STEP, STEP_CHOSEN, CALL, DONE, REPLIED, FAILED = range(7)
 ORDERS, ANSWERS = (STEP, STEP_CHOSEN, CALL), (DONE, REPLIED, FAILED)
 
 
 @dataclass(frozen=True)
 class SharedBuffers:
-    """The memory that the parent and W workers share: arrays of N environments, and the states of their B blocks."""
+    """Memory shared by the parent and W workers: arrays of N rows, and the states of their B blocks."""
 
     arrays: Arrays
-    chosen: NDArray[np.bool_]  # [N], environments that STEP_CHOSEN steps
+    chosen: NDArray[np.bool_]  # [N], rows that STEP_CHOSEN steps
     state: memoryview  # [B] bytes, IDLE and so on
-    active_env: memoryview  # [W] int64, the environment at work
-    closed: memoryview  # [1] byte, whether the parent closes the vector
+    active_env: memoryview  # [W] int64, the running environment
+    closed: memoryview  # [1] byte, the parent is closing the vector
 
     @classmethod
     def lay_out(cls, layouts: Layouts, num_envs: int, workers: int, blocks: int, new: NewArray) -> "SharedBuffers":
-        """Arrays from `new`, always in the same order: on the same memory every process sees the same buffers."""
+        """Return buffers from `new`, always in the same order, so that all processes agree on their addresses."""
         return cls(
             arrays=Arrays.allocate(layouts, num_envs, new),
             chosen=new((num_envs,), np.dtype(np.bool_)),
@@ -48,19 +48,19 @@ class SharedBuffers:
 
 
 class Arena:
-    """Arrays one after another in a file's memory; without a file, how much memory they take.
+    """Arrays one after another in a mapped file; without a file, only their size is measured.
 
     Attributes:
         used: bytes.
     """
 
     def __init__(self, fd: int | None = None) -> None:
-        """Map a file of `os.memfd_create`, whose memory has no name and goes with its last process."""
+        """Map a file of `os.memfd_create`."""
         self._memory = None if fd is None else mmap.mmap(fd, 0)
         self.used = 0
 
     def new(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Return the next array, on cache lines of its own."""
+        """Return the next array, aligned to a cache line."""
         start, count = self.used, int(np.prod(shape))
         self.used += -(-count * dtype.itemsize // CACHE_LINE) * CACHE_LINE
         if self._memory is None:
@@ -74,27 +74,27 @@ def check_platform() -> None:
 
 
 class EventFd:
-    """An eventfd by which one process wakes another. Rings add up until they are heard, so none is lost."""
+    """Event by which one process wakes another; notifications are counted, so none is lost."""
 
     def __init__(self, fd: int) -> None:
-        """Own the eventfd, which must not block."""
+        """Take ownership of a non-blocking eventfd."""
         self.fd = fd
-        weakref.finalize(self, os.close, fd)  # not earlier: another thread may ring
+        weakref.finalize(self, os.close, fd)  # not earlier: another thread may notify
         self._poll = select.poll()
         self._poll.register(fd, select.POLLIN)
-        self._soon = True  # the last ring came, or might have come, while spinning
+        self._soon = True  # the last notification came about within the spinning time
 
     def notify(self) -> None:
-        """Wake the process that waits."""
+        """Wake the waiting process."""
         os.eventfd_write(self.fd, 1)
 
     def wait(self, timeout_s: float, spin: bool = True) -> bool:
-        """Wait for a ring, spinning first where rings come soon; False where none came in time."""
+        """Wait for a notification, at first spinning if they come fast; return False after the timeout."""
         poll, begun = self._poll.poll, time.perf_counter()
         came = poll(0)
         if not came and spin and self._soon:
             while not came and time.perf_counter() < begun + SPIN_S:
-                os.sched_yield()  # whoever else wants this core gets it
+                os.sched_yield()  # let other processes use this core
                 came = poll(0)
         if not came:
             came = poll(timeout_s * 1000)

@@ -1,7 +1,7 @@
-"""Environments in worker processes, on shared memory: observations are written where the caller reads them.
+"""Vector environment in worker processes with shared memory, in which the caller reads observations directly.
 
-Orders and answers are bytes in shared buffers, and events beside them announce them (see `shared`); only infos, resets
-and attributes cross a connection. A worker that dies or hangs is noticed, named, and replaced where that is wanted.
+Orders and answers are bytes in shared buffers, announced by events (see `shared`); only infos, resets and attributes are
+sent over connections. Workers that die or hang are detected, reported and optionally replaced.
 """
 
 import os
@@ -40,7 +40,7 @@ from paddock.envs.vector.table import NEW, Table, envs_of
 
 
 class MultiprocessVectorEnv(VectorEnv):
-    """N environments or worlds in W processes, N / W in each: every W-th of the blocks that `count_blocks` counts."""
+    """N environments in W processes, each of which has every W-th of `count_blocks` blocks."""
 
     _finalizer: weakref.finalize | None = None
 
@@ -61,15 +61,19 @@ class MultiprocessVectorEnv(VectorEnv):
         """Start the workers and wait until they have built the environments.
 
         Args:
+            spec: recipe of each environment.
+            num_envs: N.
             workers: W, a divisor of num_envs.
             batch_size: a multiple of num_envs / workers.
-            autoreset, copy, packed: see `Vec.make`.
-            groups: of consecutive environments that are stepped in turn.
-            restart: whether a worker that dies, hangs or raises is replaced; its episodes then end truncated.
-            timeout_s: seconds that one environment may take for a step or a reset.
+            autoreset: see `Vec.make`.
+            copy: see `Vec.make`.
+            packed: see `Vec.make`.
+            groups: number of groups that are stepped in turn.
+            restart: replace workers that die, hang or raise; their episodes are truncated.
+            timeout_s: time limit of one environment's step or reset.
 
         Raises:
-            ConfigError: the environment cannot be made, or its spaces have no fixed size.
+            ConfigError: the environment cannot be made, or its spaces have no known size.
             EnvError: a worker did not start.
         """
         check_platform()
@@ -82,17 +86,19 @@ class MultiprocessVectorEnv(VectorEnv):
         blocks = count_blocks(num_envs, workers, batch_size, groups)
         self._slots = slots_of(layouts)
         self._latest: RowIndex = slice(0, rows)  # of the last recv
-        self._key: int | None = None  # as `begin` gave it
-        self._seeds: list[int | None] = [None] * num_envs  # as `reset` gave them
-        self._numbers: list[int] | None = None  # as `renumber` gave them
-        self._attributes: dict[str, list[Any]] = {}  # as `set_attr` gave them
+        self._key: int | None = None  # set by `begin`
+        self._seeds: list[int | None] = [None] * num_envs  # set by `reset`
+        self._numbers: list[int] | None = None  # set by `renumber`
+        self._attributes: dict[str, list[Any]] = {}  # set by `set_attr`
         registered = gymnasium.registry.get(spec.id)
         sizes, measured = (layouts, rows, workers, blocks), Arena()
         SharedBuffers.lay_out(*sizes, measured.new)
         memory = os.memfd_create("paddock-buffers")
         os.ftruncate(memory, measured.used)
         buffers = SharedBuffers.lay_out(*sizes, Arena(memory).new)
-        events = [EventFd(os.eventfd(0, os.EFD_NONBLOCK)) for _ in range(1 + workers)]  # ours, then theirs
+        events = [
+            EventFd(os.eventfd(0, os.EFD_NONBLOCK)) for _ in range(1 + workers)
+        ]  # the parent's, then the workers'
         processes: list[WorkerProcess] = []
         self._finalizer = weakref.finalize(self, end, processes, buffers, events, memory, os.getpid())
         try:
@@ -100,7 +106,7 @@ class MultiprocessVectorEnv(VectorEnv):
             self.alive = self._table.alive
             of = (workers, blocks, rows, spec, registered, layouts, autoreset, memory)
             jobs = [WorkerJob(w, *of, events=(events[1 + w].fd, events[0].fd), log=-1) for w in range(workers)]
-            # A circle of references would keep the memory after the last one to this is gone.
+            # Weak: a reference cycle would keep the memory after this vector is dropped.
             restore = weakref.WeakMethod(self._restore)
             self._coordinator = Coordinator(
                 jobs, buffers, events, self._table, processes, restore, restart=restart, timeout_s=timeout_s
@@ -111,24 +117,24 @@ class MultiprocessVectorEnv(VectorEnv):
 
     @property
     def restarts(self) -> int:  # type: ignore[override]
-        """Worker processes replaced so far."""
+        """Return the number of worker processes replaced so far."""
         return self._coordinator.restarts
 
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
-        """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
+        """See `VectorEnv.reset`."""
         check_open(self, "reset")
         rows, seeds, options = self._table.parse_reset(seed, options)
         for i in numbers(envs_of(rows, self.seats)):
             self._seeds[i] = seeds[i]
         parts = self._coordinator.split(rows)
-        if self._key is not None:  # all forget it, those without a row to reset too
+        if self._key is not None:  # all blocks must drop it, also those without rows to reset
             parts = {block: parts.get(block, np.zeros(0, np.intp)) for block in range(len(self._coordinator.rows))}
         messages: dict[int, Message] = {}
         for block, part in parts.items():
             chosen_seeds = [seeds[i] for i in numbers(envs_of(part, self.seats))]
             messages[block] = (self._slots.reset, part, chosen_seeds, options)
         started = self._start(rows, messages)
-        self._key = None  # not before: if a worker was not reached, the next reset reaches all
+        self._key = None  # only now: if a worker was not reached, the next reset reaches all
         return started
 
     def begin(self, seed: int, episodes: Episodes = None) -> Started:
@@ -170,7 +176,7 @@ class MultiprocessVectorEnv(VectorEnv):
 
     @closes_on_interrupt
     def wait_for_first(self, groups: Iterable[RowIndex], interrupted: Callable[[], bool]) -> int | None:
-        """Wait until all of one of these groups can be received; returns its number, None once `interrupted` returns true.
+        """Wait until a whole group is ready; return its index, or None once `interrupted` returns True.
 
         Raises:
             EnvError: an environment raised, or its process died or hung.
@@ -178,17 +184,17 @@ class MultiprocessVectorEnv(VectorEnv):
         return self._coordinator.wait_for_first(groups, interrupted)
 
     def interrupt_wait(self) -> None:
-        """Make the thread that waits check `interrupted`; from any thread."""
+        """Wake the waiting thread, which checks `interrupted`; may be called by any thread."""
         self._coordinator.interrupt_wait()
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return the result of each environment's method, or its attribute where that is no method."""
+        """See `VectorEnv.call`."""
         check_open(self, "call")
         answers = self._call_blocks(lambda block: (self._slots.call, name, args, kwargs))
         return tuple(one for answer in answers.values() for one in answer)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute of each environment: to one value each where `values` is a list or tuple."""
+        """Set an attribute of each environment; a list or tuple has one value for each."""
         check_open(self, "set_attr")
         each = read_values(values, self.worlds)
         self._call_blocks(lambda block: self._set(name, each, block))
@@ -207,7 +213,7 @@ class MultiprocessVectorEnv(VectorEnv):
 
     @closes_on_interrupt
     def _start(self, rows: RowIndex, messages: dict[int, Message]) -> tuple[Any, dict[str, Any]]:
-        """Start episodes in some environments; actions sent to them before are dropped."""
+        """Start episodes in these rows; pending actions are dropped."""
         self._coordinator.wait_idle(messages)
         self._table.set_state(NEW, rows)
         self._table.drop_infos(rows)
@@ -224,7 +230,7 @@ class MultiprocessVectorEnv(VectorEnv):
         return self._slots.renumber, [self._numbers[i] for i in worlds]
 
     def _restore(self, block: int) -> list[Message]:
-        """Return the messages for a worker that replaces another: attributes, and new episodes on seeds of their own."""
+        """Return the messages that restore a block in a new worker: attributes, numbers, and new episodes."""
         rows, table = self._coordinator.rows[block], self._table
         messages: list[Message] = [self._set(name, each, block) for name, each in self._attributes.items()]
         if self._numbers is not None:
@@ -249,10 +255,10 @@ class MultiprocessVectorEnv(VectorEnv):
 
 
 def count_blocks(num_envs: int, workers: int, batch_size: int, groups: int) -> int:
-    """Return in how many blocks of consecutive environments these lie: one for each worker's part of each group.
+    """Return the number of blocks of consecutive environments: one for each worker's share of each group.
 
-    Then all workers step each group, and the next one while the caller looks at the last one's results.
-    Where they do not divide so, or a batch is of whoever comes first, it is one block a worker.
+    All workers then step a group while the caller uses the results of another. There is one block per worker if the
+    environments do not divide evenly or batches have the first environments that are ready.
     """
     divide = batch_size == num_envs and num_envs % (groups * workers) == 0
     return groups * workers if divide else workers

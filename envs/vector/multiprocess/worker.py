@@ -1,4 +1,4 @@
-"""A worker process of `MultiprocessVectorEnv`: it steps its environments on order, until it or its parent ends."""
+"""Worker process of `MultiprocessVectorEnv`, which steps environments on the parent's orders."""
 
 import contextlib
 import faulthandler
@@ -34,37 +34,37 @@ from paddock.envs.vector.multiprocess.shared import (
 from paddock.envs.vector.slots import NO_ENV, EnvSlots, build
 from paddock.envs.vector.storage import Layouts
 
-WAIT_S = 60.0  # for an order, at a time
+WAIT_S = 60.0  # timeout of a single wait for orders
 
 
 @dataclass(frozen=True)
 class WorkerJob:
-    """The job of a worker; its file descriptors are the same numbers in both processes."""
+    """Job of a worker; file descriptors are the same in both processes."""
 
-    number: int  # which of the workers
+    number: int  # index of the worker
     workers: int  # W
     blocks: int  # B, of all workers
     num_envs: int  # N, rows of all workers
     spec: EnvSpec
-    registered: Any  # Gymnasium's entry for the environment where the parent registered it; None if it need not be
+    registered: Any  # Gymnasium's registry entry if the parent registered the environment, else None
     layouts: Layouts
     autoreset: AutoresetMode
     memory: int  # file descriptor of the buffers
-    events: tuple[int, int]  # file descriptors: the worker's own event, and the parent's
+    events: tuple[int, int]  # file descriptors of the worker's event and of the parent's
     log: int  # file descriptor for tracebacks
 
     @property
     def own(self) -> range:
-        """The numbers of the worker's blocks."""
+        """Return the indices of the worker's blocks."""
         return range(self.number, self.blocks, self.workers)
 
     def rows(self, block: int) -> slice:
-        """Return the rows of a block's environments."""
+        """Return the rows of a block."""
         each = self.num_envs // self.blocks
         return slice(block * each, (block + 1) * each)
 
     def envs(self, block: int) -> range:
-        """Return the numbers of a block's environments."""
+        """Return the indices of a block's environments."""
         rows, seats = self.rows(block), self.layouts.seats
         return range(rows.start // seats, rows.stop // seats)
 
@@ -76,13 +76,13 @@ def main(connection: Connection) -> None:
     except EOFError:
         return
     leave_to_parent(signal.SIGTERM)
-    faulthandler.enable(job.log)  # tracebacks of fatal signals, which the parent reads
+    faulthandler.enable(job.log)  # the parent reads tracebacks of fatal signals
     faulthandler.register(signal.SIGUSR1, job.log)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):  # the parent is closing
         Worker(job, connection).serve()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # without the second that an interpreter with large libraries takes to end
+    os._exit(0)  # a regular exit with large libraries takes a second
 
 
 class Worker:
@@ -96,7 +96,7 @@ class Worker:
         self.own, self.parent = map(EventFd, job.events)
 
     def serve(self) -> None:
-        """Build the environments and follow orders until the parent closes."""
+        """Build the environments and execute orders until the parent closes."""
         job, state = self.job, self.buffers.state
         if job.registered is not None:
             gymnasium.registry.setdefault(job.registered.id, job.registered)
@@ -109,7 +109,7 @@ class Worker:
                 slots.close()
             self._send(job.number, FAILED, error)
             return
-        gc.freeze()  # all objects so far stay; collections skip them
+        gc.freeze()  # the garbage collector skips all objects so far
         for block in job.own:
             self._send(block, REPLIED, None)
         try:
@@ -119,7 +119,7 @@ class Worker:
                     self.own.wait(WAIT_S)
                 for block, slots in due:
                     self._execute(block, slots)
-        finally:  # also where the parent has closed before it heard the answer of a step
+        finally:  # also if the parent closed before reading an answer
             for _, slots in blocks:
                 slots.close()
 
@@ -131,7 +131,7 @@ class Worker:
         return kind(job.spec, envs, first, self.buffers.arrays, job.layouts, job.autoreset, active_env)
 
     def _execute(self, block: int, slots: EnvSlots) -> None:
-        """Carry out a block's order, and answer."""
+        """Execute a block's order and answer."""
         rows, order = self.job.rows(block), self.buffers.state[block]
         try:
             if order == CALL:
@@ -150,7 +150,7 @@ class Worker:
             self.parent.notify()
 
     def _send(self, block: int, state: int, what: Any) -> None:
-        """Send something to the parent, after the state that announces it: it may be more than the connection holds."""
+        """Send an object to the parent, after the state that announces it: it may exceed the connection's buffer."""
         try:
             message = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
         except Exception as error:

@@ -126,7 +126,7 @@ def test_with_autoreset_disabled_a_world_waits(make: Any) -> None:
     mask = np.repeat([False, True], 3)
     obs, infos = venv.reset(seed=[0, 9], options={"reset_mask": mask})
     assert infos["acts"].tolist() == mask.tolist() and venv.envs[1].seeds == [4, 9]
-    with pytest.raises(VectorMisuse, match="world 0 is over; reset it first"):
+    with pytest.raises(VectorMisuse, match="environment 0 is over; reset it first"):
         venv.step(np.zeros(6, int))
     venv.send(np.zeros(3, int), np.arange(3, 6))  # it was refused before anything was done
     assert venv.recv()[4]["over"].tolist() == [False]

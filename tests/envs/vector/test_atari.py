@@ -111,7 +111,7 @@ def test_games_are_saved_in_the_midst_and_go_on_in_another_vector() -> None:
         assert_same(other.state_dict(), state)
         for action in actions[60:]:
             assert_same(other.step(action), venv.step(action))
-        with pytest.raises(VectorMisuse, match=r"got keys \['x'\]; pass what state_dict"):
+        with pytest.raises(VectorMisuse, match="got keys"):
             other.load_state_dict({"x": 1})
 
 
@@ -140,8 +140,8 @@ def test_the_caller_restarts_chosen_games() -> None:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"id": "CartPole-v1", "kwargs": {}}, "env.id=CartPole-v1 is none of its games; choose env=atari_nature"),
-        ({"wrappers": ({"_target_": "gymnasium.wrappers.TransformReward"},)}, "cannot go around the environments"),
+        ({"id": "CartPole-v1", "kwargs": {}}, "choose env=atari_nature"),
+        ({"wrappers": ({"_target_": "gymnasium.wrappers.TransformReward"},)}, "cannot wrap the environments"),
         ({"fresh": True}, "cannot rebuild an environment for every episode"),
         ({"kwargs": atari().arguments | {"game": "pongg"}}, "game=pongg is not a game; did you mean 'pong'"),
         ({"kwargs": atari().arguments | {"frameskip": 0}}, "got frameskip=0.*at least 1"),

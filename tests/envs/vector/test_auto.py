@@ -60,7 +60,7 @@ def test_what_was_taken_is_printed_written_and_kept(
     words = ["algo=ppo", "env=cartpole", "vec=auto", "vec.num_envs=2", "algo.num_steps=8", "compute=serial"]
     assert call_main(*words, "budget.iterations=2", f"run.dir={run}") == 0
     out = capsys.readouterr().out
-    assert "vec=auto: timing" in out and out.count("<- taken") == 1
+    assert "vec=auto: timing" in out and out.count("<- chosen") == 1
     taken = yaml.safe_load((run / "config.yaml").read_text())["vec"]
     assert taken["_target_"] in ("paddock.envs.vector.Serial", "paddock.envs.vector.Multiprocess")
     assert call_main(*words, "budget.iterations=3", f"run.dir={run}") == 0

@@ -238,7 +238,7 @@ def test_a_vector_as_a_whole_has_one_seed() -> None:
             venv.begin(seed, episodes)
         seeds = venv.venv.seeds
         assert seeds[0] == seeds[1] and len(set(seeds)) == 4
-        with pytest.raises(VectorMisuse, match="has one seed, not 3"):
+        with pytest.raises(VectorMisuse, match="single seed, not 3"):
             venv.reset(seed=[1, 2, 3])
 
 
@@ -279,12 +279,12 @@ def test_a_vector_goes_on_where_another_saved_itself(target: str) -> None:
 @pytest.mark.parametrize(
     ("target", "changes", "named"),
     [
-        (CountNext, {}, "autoreset_mode=NextStep alone, and SameStep or Disabled is needed; choose vec=serial"),
+        (CountNext, {}, "autoreset_mode=NextStep only, and SameStep or Disabled is needed; choose vec=serial"),
         (Count, {"kwargs": {"begin": 1}}, "refuses {'begin': 1"),
-        (Count, {"wrappers": [{"_target_": "gymnasium.wrappers.ClipReward"}]}, "cannot go around the environments"),
+        (Count, {"wrappers": [{"_target_": "gymnasium.wrappers.ClipReward"}]}, "cannot wrap the environments"),
         (Count, {"id": "CartPole-v1"}, "name those of one task"),
-        (None, {"id": "Pendulum-v1"}, "no vector environment of its own"),
-        (None, {"id": "CartPole-v1"}, "the vector environment of CartPole-v1 restarts"),
+        (None, {"id": "Pendulum-v1"}, "has no vector environment"),
+        (None, {"id": "CartPole-v1"}, "the vector environment of CartPole-v1 supports autoreset_mode"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else str(value)[:30],
 )
@@ -409,7 +409,7 @@ def test_a_task_of_envpools_is_an_environment_on_seeds_too() -> None:
     [
         (
             {"id": "paddock.envs.bindings.envpool:paddock/EnvPool-v0", "kwargs": {"task": "CartPol-v1"}},
-            r"env\.kwargs\.task=CartPol-v1 is no task of EnvPool's; did you mean 'CartPole-v",
+            r"env\.kwargs\.task=CartPol-v1 is no EnvPool task; did you mean 'CartPole-v",
         ),
         ({"kwargs": {"stack": 2}, "id": "Breakout-v5"}, "did you mean 'stack_num'"),
         ({"kwargs": {"num_envs": 2}}, "env.kwargs.num_envs is no option"),
