@@ -68,7 +68,7 @@ class _CSteps(ctypes.Structure):
         ("count", ctypes.c_int64),
         *((name, ctypes.c_int32) for name in ("layers", "relu", "sampling", "numbers")),
         ("clip", ctypes.c_float),
-        ("refused", ctypes.c_int64),
+        ("invalid", ctypes.c_int64),
         ("failed", ctypes.c_int32),
         *((name, ctypes.c_uint64) for name in ("policy_ticks", "env_ticks")),
     )

@@ -143,13 +143,13 @@ class NativeVectorEnv(VectorEnv):
         check_open(self, "recv")
         rows = self._table.pending(env_ids)
         try:
-            refused = self._c.vector_step(self._vector, self._select(rows), self._own_at)
+            invalid = self._c.vector_step(self._vector, self._select(rows), self._own_at)
         except BaseException:  # Ctrl-C is raised after all have stepped; they must not step again
             self._table.set_state(FREE, rows)
             raise
-        if refused >= 0:
+        if invalid >= 0:
             self._table.set_state(FREE, rows)
-            raise self._invalid_action(refused, self.arrays.action)
+            raise self._invalid_action(invalid, self.arrays.action)
         return self._table.batch(rows)
 
     def step(self, actions: Any) -> Batch:
@@ -160,9 +160,9 @@ class NativeVectorEnv(VectorEnv):
             return self.recv()
         check_open(self, "step")
         self._direct.action = actions.ctypes.data
-        refused = self._c.vector_step(self._vector, None, self._direct_at)
-        if refused >= 0:
-            raise self._invalid_action(refused, actions)
+        invalid = self._c.vector_step(self._vector, None, self._direct_at)
+        if invalid >= 0:
+            raise self._invalid_action(invalid, actions)
         return table.batch(table.everyone)
 
     def play(self, steps: ctypes.Structure) -> None:
@@ -177,10 +177,10 @@ class NativeVectorEnv(VectorEnv):
             raise VectorMisuse("play: needs autoreset in the same step; make the vector with SAME_STEP")
         if self._table.flags != self._free:
             raise VectorMisuse("play: an environment was not reset or has a pending action; call begin or recv")
-        refused = self._c.vector_play(self._vector, ctypes.addressof(steps), self._own_at)
-        if refused >= 0:
-            raise self._invalid_action(refused, self.arrays.action)
-        if refused == NO_MEMORY:
+        invalid = self._c.vector_play(self._vector, ctypes.addressof(steps), self._own_at)
+        if invalid >= 0:
+            raise self._invalid_action(invalid, self.arrays.action)
+        if invalid == NO_MEMORY:
             raise VectorMisuse(f"play: out of memory for the activations of {self.num_envs} rows; use fewer")
 
     def state_dict(self) -> dict[str, Any]:

@@ -90,13 +90,13 @@ static int play_drawn(const struct task *task, const void *settings, int drawn)
         .half = ones, .high = ones, .log_half = log_std, .noise = noise, .observation = seen,
         .action = task->choices ? (void *)choices : actions, .logprob = logprob, .reward = paid, .terminated = ended,
         .truncated = cut, .final_return = returns, .final_length = lengths, .final = last, .count = T, .layers = 2,
-        .drawn = drawn, .numbers = task->choices ? 0 : task->actions,
+        .sampling = drawn, .numbers = task->choices ? 0 : task->actions,
     };
     struct vector *vector = vector_open(task, N, settings, 9, 1, 3);
     int failed = !vector || vector_begin(vector, 7, numbers, &rows) || vector_play(vector, &steps, &rows) != -1;
     weights[P - 17 + outputs] = 0.0f / 0.0f; /* a bias: numbers are none then */
-    const int64_t refused = failed ? 0 : vector_play(vector, &steps, &rows);
-    failed |= refused != (task->choices ? -1 : 0);
+    const int64_t invalid = failed ? 0 : vector_play(vector, &steps, &rows);
+    failed |= invalid != (task->choices ? -1 : 0);
     vector_close(vector);
     free(weights);
     return failed;
@@ -128,7 +128,7 @@ static int play(const struct task *task, const void *settings, int head, int mem
 }
 
 /* Worlds on three threads. */
-static int step_worlds(const struct task *task)
+static int step_multiagent(const struct task *task)
 {
     enum { SEATS = 4 };
     static unsigned char seen[N * SEATS * 128], last[N * SEATS * 128];
@@ -163,16 +163,16 @@ int main(int count, char **words)
         const struct task *task = find_task(words[1], words[k]);
         if (!task) return 2;
         if (task->seats) {
-            if (step_worlds(task)) return 9;
+            if (step_multiagent(task)) return 9;
             continue;
         }
         const void *settings = strcmp(words[k], "walker") ? (const void *)classic : &course;
         if (step(task, settings)) return 3;
         if (play(task, settings, task->choices ? HEAD_DISCRETE : HEAD_BOUNDED, 3)) return 4;
         if (play(task, settings, task->choices ? HEAD_DISCRETE : HEAD_CLIPPED, 1)) return 5;
-        if (play_drawn(task, settings, task->choices ? DRAWN_CHOICE : DRAWN_CLIPPED)) return 6;
-        if (!task->choices && play_drawn(task, settings, DRAWN_SQUASHED)) return 7;
-        if (!task->choices && play_drawn(task, settings, DRAWN_TANH)) return 8;
+        if (play_drawn(task, settings, task->choices ? SAMPLE_CHOICE : SAMPLE_CLIPPED)) return 6;
+        if (!task->choices && play_drawn(task, settings, SAMPLE_SQUASHED)) return 7;
+        if (!task->choices && play_drawn(task, settings, SAMPLE_TANH)) return 8;
     }
     puts("played");
     return 0;

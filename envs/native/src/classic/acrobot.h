@@ -9,7 +9,7 @@
 #define ACROBOT_SPEED_1 (4 * PI)
 #define ACROBOT_SPEED_2 (9 * PI)
 #define ACROBOT_SPREAD 0.1 /* of every number at the start */
-#define MOST_TURNS 100     /* in a step: no state that can be reached makes as many */
+#define MAX_TURNS 100     /* in a step: no state that can be reached makes as many */
 
 /* The state's rate of change. Links are 1 m and 1 kg each, with the centre of mass in the middle and inertia 1. */
 INLINE void acrobot_rate(const hd *state, hd torque, hd *rate)
@@ -26,8 +26,8 @@ INLINE void acrobot_rate(const hd *state, hd torque, hd *rate)
 
 INLINE hd wrapped(hd x)
 {
-    for (int turn = 0; turn < MOST_TURNS && any_h(x > PI); turn++) x -= pick_h(x > PI, splat_h(2 * PI), splat_h(0));
-    for (int turn = 0; turn < MOST_TURNS && any_h(x < -PI); turn++) x += pick_h(x < -PI, splat_h(2 * PI), splat_h(0));
+    for (int turn = 0; turn < MAX_TURNS && any_h(x > PI); turn++) x -= pick_h(x > PI, splat_h(2 * PI), splat_h(0));
+    for (int turn = 0; turn < MAX_TURNS && any_h(x < -PI); turn++) x += pick_h(x < -PI, splat_h(2 * PI), splat_h(0));
     return x;
 }
 

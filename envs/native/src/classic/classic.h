@@ -8,23 +8,23 @@
 
 #include <string.h>
 
-#include "walker/halves.h"
+#include "simd/halves.h"
 #include "runtime/native.h"
 
 #define PI 3.141592653589793
-#define MOST_NUMBERS 4 /* of a state */
-#define MOST_SHOWN 6   /* of an observation */
+#define MAX_NUMBERS 4 /* of a state */
+#define MAX_SHOWN 6   /* of an observation */
 
 /* `marked` has bit i for lane i: of CartPole, where the pole has fallen; of MountainCarContinuous, where the state is
  * an episode's first, the only one that Gymnasium holds in double precision. */
 struct classic_group {
-    hd state[MOST_NUMBERS][2];
+    hd state[MAX_NUMBERS][2];
     unsigned marked;
 };
 
 /* What a step gives for one half of the lanes. */
 struct outcome {
-    hd state[MOST_NUMBERS], shown[MOST_SHOWN], reward;
+    hd state[MAX_NUMBERS], shown[MAX_SHOWN], reward;
     hl terminated;
 };
 
@@ -46,7 +46,7 @@ INLINE unsigned step_classic(
 {
     hl ended[2];
     for (int h = 0; h < 2; h++) {
-        hd state[MOST_NUMBERS];
+        hd state[MAX_NUMBERS];
         struct outcome outcome;
         for (int k = 0; k < numbers; k++) state[k] = group->state[k][h];
         step(settings, state, from_bits_h(group->marked, h), load_h(action, h), &outcome);
@@ -73,8 +73,8 @@ INLINE void start_classic(
 {
     for (; mask; mask &= mask - 1) {
         int lane = __builtin_ctz(mask);
-        double state[MOST_NUMBERS] = {0};
-        float seen[MOST_SHOWN];
+        double state[MAX_NUMBERS] = {0};
+        float seen[MAX_SHOWN];
         for (int k = 0; k < drawn; k++) state[k] = draw_uniform(&generators[lane], low[k], high[k]);
         show(state, seen);
         for (int k = 0; k < numbers; k++) *number(group, k, lane) = state[k];
@@ -85,7 +85,7 @@ INLINE void start_classic(
 /* Saved are the numbers of the state in Gymnasium's order, then the mark, as doubles. */
 INLINE void save_classic(struct classic_group *group, int lane, void *saved, int numbers)
 {
-    double all[MOST_NUMBERS + 1];
+    double all[MAX_NUMBERS + 1];
     for (int k = 0; k < numbers; k++) all[k] = *number(group, k, lane);
     all[numbers] = group->marked >> lane & 1;
     memcpy(saved, all, (numbers + 1) * sizeof *all);
@@ -93,7 +93,7 @@ INLINE void save_classic(struct classic_group *group, int lane, void *saved, int
 
 INLINE void load_classic(struct classic_group *group, int lane, const void *saved, int numbers)
 {
-    double all[MOST_NUMBERS + 1];
+    double all[MAX_NUMBERS + 1];
     memcpy(all, saved, (numbers + 1) * sizeof *all);
     for (int k = 0; k < numbers; k++) *number(group, k, lane) = all[k];
     group->marked = (group->marked & ~(1u << lane)) | (unsigned)(all[numbers] != 0) << lane;

@@ -3,7 +3,7 @@
 #include "game.h"
 
 #define SIDE 4
-#define MOST 17 /* power of two of the greatest tile */
+#define MAX_POWER 17 /* power of two of the greatest tile */
 
 struct game_2048 {
     uint8_t board[SIDE * SIDE]; /* powers of two; 0: empty */
@@ -31,7 +31,7 @@ static int slide(uint8_t *line, int along)
         const int power = line[k * along];
         if (!power) continue;
         line[k * along] = 0;
-        if (power == last && power < MOST) {
+        if (power == last && power < MAX_POWER) {
             line[(made - 1) * along] = (uint8_t)(power + 1);
             score += 1 << (power + 1), last = 0;
         } else
@@ -49,7 +49,7 @@ static int find_moves(struct game_2048 *game)
         for (int k = 0; k + 1 < SIDE; k++) {
             const unsigned a = board[SIDE * i + k], b = board[SIDE * i + k + 1];
             const unsigned c = board[SIDE * k + i], d = board[SIDE * (k + 1) + i];
-            const unsigned across = (a == b) & (a - 1 < MOST - 1), along = (c == d) & (c - 1 < MOST - 1);
+            const unsigned across = (a == b) & (a - 1 < MAX_POWER - 1), along = (c == d) & (c - 1 < MAX_POWER - 1);
             left |= across | (!a & (b > 0)), right |= across | ((a > 0) & !b);
             up |= along | (!c & (d > 0)), down |= along | ((c > 0) & !d);
         }

@@ -1,6 +1,6 @@
 /* Pong: envs/games/pong.py has the rules. Whole numbers, so that no rounding is in them. */
 
-#include "serve.h"
+#include "paddle.h"
 
 #define WIDTH 192
 #define HEIGHT 128

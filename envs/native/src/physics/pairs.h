@@ -102,7 +102,7 @@ INLINE int widen_bounds(struct bounds *around, v2 low, v2 high, v2 shift)
     return 1;
 }
 
-static void meet(struct near *near, const struct scene *scene, int piece, struct bounds around)
+static void add_near(struct near *near, const struct scene *scene, int piece, struct bounds around)
 {
     if (near->count == PAIRS || !overlap(around, bounds_of_piece(scene, piece))) return;
     for (int i = 0; i < near->count; i++)
@@ -114,12 +114,12 @@ static void meet(struct near *near, const struct scene *scene, int piece, struct
 static void find_near(struct near *near, const struct scene *scene, struct bounds around)
 {
     const struct ground *ground = &scene->ground;
-    for (int i = 0; i < ground->boxes; i++) meet(near, scene, i, around);
+    for (int i = 0; i < ground->boxes; i++) add_near(near, scene, i, around);
     /* Points are a step apart, but for the last one of a pit, which lies up to a step further left. */
     const float step = (float)TERRAIN_STEP;
     int first = (int)clamped((around.low.x - EXTENSION) / step - 3.0f, 0, (float)ground->length);
     int last = (int)clamped((around.high.x + EXTENSION) / step + 3.0f, 0, (float)ground->length);
-    for (int i = first; i < last && i < ground->length - 1; i++) meet(near, scene, ground->boxes + i, around);
+    for (int i = first; i < last && i < ground->length - 1; i++) add_near(near, scene, ground->boxes + i, around);
 }
 
 /* Touches of a body that began and ended. */
@@ -128,7 +128,7 @@ struct events {
     int changed, touches; /* whether there were any events, and whether the last was a beginning */
 };
 
-INLINE void note(struct events *events, int was, int is)
+INLINE void record_touch(struct events *events, int was, int is)
 {
     if (was == is) return;
     events->began |= is;
@@ -146,7 +146,7 @@ static void update_near(
         struct pair *pair = &near->pair[i];
         kept[i] = overlap(around, bounds_of_piece(scene, pair->piece));
         if (!kept[i]) {
-            note(events, pair->touching, 0);
+            record_touch(events, pair->touching, 0);
             continue;
         }
         struct piece piece;
@@ -154,7 +154,7 @@ static void update_near(
         int was = pair->touching;
         pair->enabled = 1;
         pair->touching = update_manifold(&pair->manifold, &piece, shape, body, pose);
-        note(events, was, pair->touching);
+        record_touch(events, was, pair->touching);
     }
     for (int i = 0; i < near->count; i++) {
         if (!kept[i]) continue;

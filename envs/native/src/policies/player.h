@@ -1,6 +1,6 @@
 /* One thread's share of a rollout: a group of environments, each of which takes the next episode when its own ends.
  *
- * A group has one or more ways of LANES environments; place i of it is lane i % LANES of way i / LANES. */
+ * A group has one or more ways of LANES environments; slot i of it is lane i % LANES of way i / LANES. */
 
 #ifndef PADDOCK_PLAYER_H
 #define PADDOCK_PLAYER_H
@@ -12,16 +12,16 @@
 #include "policy.h"
 #include "row_player.h"
 
-#define MOST_WAYS (MAX_LANES / LANES)
+#define MAX_WAYS (MAX_LANES / LANES)
 
 struct player {
-    vf obs[MAX_OBSERVATION * MOST_WAYS], action[MAX_ACTION * MOST_WAYS]; /* row k of a way is [k * ways + way] */
-    vd mean[MOST_WAYS][MAX_OBSERVATION], m2[MOST_WAYS][MAX_OBSERVATION]; /* of observations */
+    vf obs[MAX_OBSERVATION * MAX_WAYS], action[MAX_ACTION * MAX_WAYS]; /* row k of a way is [k * ways + way] */
+    vd mean[MAX_WAYS][MAX_OBSERVATION], m2[MAX_WAYS][MAX_OBSERVATION]; /* of observations */
     struct generator generator[MAX_LANES];
     int64_t episode[MAX_LANES], length[MAX_LANES];
     double total[MAX_LANES], reward[MAX_LANES];
-    unsigned playing, observed; /* places */
-    int places, ways; /* places: in use */
+    unsigned playing, observed; /* slots */
+    int slots, ways; /* slots: in use */
     vf *parameters;   /* [ways, P]; NULL where there is one member, whose own are read */
     vf *one, *other;  /* the values of a layer and of the next */
     void *group;
@@ -54,9 +54,9 @@ static struct player *open_player(const struct rollout *rollout)
     for (int k = 0; k <= rollout->layers; k++)
         if ((size_t)rollout->sizes[k] > widest) widest = (size_t)rollout->sizes[k];
     player->ways = rollout->task->lanes / LANES;
-    /* Whole registers of places, but not so many that other threads have nothing to do. */
+    /* Whole registers of slots, but not so many that other threads have nothing to do. */
     int64_t registers = (rollout->episodes + rollout->threads * LANES - 1) / (rollout->threads * LANES);
-    player->places = LANES * (registers < player->ways ? (int)registers : player->ways);
+    player->slots = LANES * (registers < player->ways ? (int)registers : player->ways);
     const size_t own = rollout->members == 1 ? 0 : (size_t)player->ways * (size_t)rollout->num_parameters;
     player->parameters = own ? aligned_zeros(own * sizeof(vf)) : NULL;
     player->one = aligned_zeros(widest * sizeof(vf));
@@ -107,27 +107,27 @@ INLINE unsigned step_task(struct player *player, const struct rollout *rollout)
     return ended;
 }
 
-/* Give the free places the next episodes, as far as there are any. */
-static void deal_episodes(struct player *player, const struct rollout *rollout, int64_t *next)
+/* Give the free slots the next episodes, as far as there are any. */
+static void assign_episodes(struct player *player, const struct rollout *rollout, int64_t *next)
 {
     unsigned fresh = 0;
-    for (int place = 0; place < player->places; place++) {
-        if (player->playing >> place & 1) continue;
+    for (int slot = 0; slot < player->slots; slot++) {
+        if (player->playing >> slot & 1) continue;
         const int64_t episode = take_episode(rollout, next);
         if (episode < 0) break;
-        const int way = place / LANES, lane = place % LANES;
+        const int way = slot / LANES, lane = slot % LANES;
         if (player->parameters) {
             const float *own = rollout->parameters + (size_t)rollout->member[episode] * rollout->num_parameters;
             float *parameters = (float *)(player->parameters + way * rollout->num_parameters) + lane;
             for (int64_t k = 0; k < rollout->num_parameters; k++) parameters[k * LANES] = own[k];
         }
-        seed_generator(&player->generator[place], (uint64_t)rollout->seeds[episode]);
-        player->episode[place] = episode;
-        player->length[place] = 0;
-        player->total[place] = 0;
+        seed_generator(&player->generator[slot], (uint64_t)rollout->seeds[episode]);
+        player->episode[slot] = episode;
+        player->length[slot] = 0;
+        player->total[slot] = 0;
         for (int k = 0; k < rollout->task->observations; k++) player->mean[way][k][lane] = player->m2[way][k][lane] = 0;
-        fresh |= 1u << place;
-        player->observed = (player->observed & ~(1u << place)) | (unsigned)(rollout->observe[episode] != 0) << place;
+        fresh |= 1u << slot;
+        player->observed = (player->observed & ~(1u << slot)) | (unsigned)(rollout->observe[episode] != 0) << slot;
     }
     player->playing |= fresh;
     if (fresh) start_task(player, rollout, fresh);
@@ -147,7 +147,7 @@ static void count_observations(struct player *player, int observations, int way,
     }
 }
 
-/* Choose actions in every place that plays; returns those whose networks gave none that is finite. */
+/* Choose actions in every slot that plays; returns those whose networks gave none that is finite. */
 static unsigned act_all(struct player *player, const struct rollout *rollout)
 {
     unsigned finite = 0;
@@ -163,7 +163,7 @@ static unsigned act_all(struct player *player, const struct rollout *rollout)
     return player->playing & ~finite;
 }
 
-/* Returns the places whose episodes ended. */
+/* Returns the slots whose episodes ended. */
 static unsigned step_all(struct player *player, const struct rollout *rollout)
 {
     const struct task *task = rollout->task;
@@ -173,23 +173,23 @@ static unsigned step_all(struct player *player, const struct rollout *rollout)
     }
     unsigned ended = step_task(player, rollout);
     for (unsigned rest = player->playing; rest; rest &= rest - 1) {
-        int place = __builtin_ctz(rest);
-        player->total[place] += player->reward[place];
-        if (++player->length[place] == rollout->limit) ended |= 1u << place;
+        int slot = __builtin_ctz(rest);
+        player->total[slot] += player->reward[slot];
+        if (++player->length[slot] == rollout->limit) ended |= 1u << slot;
     }
     return ended;
 }
 
-/* Write down the episodes of these places, which are then free. */
+/* Write down the episodes of these slots, which are then free. */
 static void end_episodes(struct player *player, const struct rollout *rollout, unsigned ended)
 {
     const int width = rollout->task->observations;
     for (unsigned rest = ended; rest; rest &= rest - 1) {
-        int place = __builtin_ctz(rest), way = place / LANES, lane = place % LANES;
-        int64_t episode = player->episode[place];
-        rollout->returns[episode] = player->total[place];
-        rollout->lengths[episode] = player->length[place];
-        for (int k = 0; k < width && player->observed >> place & 1; k++) {
+        int slot = __builtin_ctz(rest), way = slot / LANES, lane = slot % LANES;
+        int64_t episode = player->episode[slot];
+        rollout->returns[episode] = player->total[slot];
+        rollout->lengths[episode] = player->length[slot];
+        for (int k = 0; k < width && player->observed >> slot & 1; k++) {
             rollout->moment_mean[episode * width + k] = player->mean[way][k][lane];
             rollout->moment_m2[episode * width + k] = player->m2[way][k][lane];
         }
@@ -203,15 +203,15 @@ static int play_lanes(const struct rollout *rollout, int64_t *next)
     if (__atomic_load_n(next, __ATOMIC_RELAXED) >= rollout->episodes) return 0;
     struct player *player = open_player(rollout);
     if (!player) return -1;
-    deal_episodes(player, rollout, next);
+    assign_episodes(player, rollout, next);
     while (player->playing) {
         unsigned ended = act_all(player, rollout);
-        for (unsigned lost = ended; lost; lost &= lost - 1) player->total[__builtin_ctz(lost)] = NAN;
-        /* Those that are lost leave before the others step. */
+        for (unsigned failed = ended; failed; failed &= failed - 1) player->total[__builtin_ctz(failed)] = NAN;
+        /* Those that are failed leave before the others step. */
         if (!ended) ended = step_all(player, rollout);
         if (!ended) continue;
         end_episodes(player, rollout, ended);
-        deal_episodes(player, rollout, next);
+        assign_episodes(player, rollout, next);
     }
     close_group(rollout->task, player->group);
     close_player(player);

@@ -4,7 +4,7 @@
 
 #include "simd/sets.h"
 
-#define MOST_THREADS 256
+#define MAX_THREADS 256
 
 struct shared {
     const struct rollout *rollout;
@@ -24,9 +24,9 @@ int play_episodes(const struct rollout *rollout)
 {
     struct shared shared = {.rollout = rollout, .play = set_of(rollout->task)->play};
     int64_t wanted = rollout->threads < rollout->episodes ? rollout->threads : rollout->episodes;
-    pthread_t threads[MOST_THREADS];
+    pthread_t threads[MAX_THREADS];
     int started = 0;
-    while (started < wanted - 1 && started < MOST_THREADS &&
+    while (started < wanted - 1 && started < MAX_THREADS &&
            !pthread_create(&threads[started], NULL, play_share, &shared))
         started++;
     play_share(&shared);

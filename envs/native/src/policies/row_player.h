@@ -12,8 +12,8 @@ struct row_player {
     struct generator generator[LANES];
     int64_t episode[LANES], length[LANES], choice[LANES];
     double total[LANES], reward[LANES];
-    unsigned playing; /* places */
-    int places;       /* in use */
+    unsigned playing; /* slots */
+    int slots;       /* in use */
     size_t widest;    /* layer, in whole vectors */
     void *group;
     unsigned char *rows;
@@ -42,9 +42,9 @@ static struct row_player *open_row_player(const struct rollout *rollout)
     if (!player) return NULL;
     for (int k = 1; k <= rollout->layers; k++)
         if (whole(rollout->sizes[k]) > player->widest) player->widest = whole(rollout->sizes[k]);
-    /* Not so many places that other threads have nothing to do. */
+    /* Not so many slots that other threads have nothing to do. */
     const int64_t share = (rollout->episodes + rollout->threads - 1) / rollout->threads;
-    player->places = share < LANES ? (int)share : LANES;
+    player->slots = share < LANES ? (int)share : LANES;
     player->memory = aligned_alloc(64, player->widest * (2 * FORWARD_ROWS + LANES + LANES) * sizeof(float));
     player->rows = calloc(LANES, task->row_bytes);
     player->group = aligned_alloc(64, (task->group_bytes + 63) / 64 * 64);
@@ -60,24 +60,24 @@ static struct row_player *open_row_player(const struct rollout *rollout)
     return NULL;
 }
 
-/* Give the free places the next episodes, as far as there are any. */
-static void deal_rows(struct row_player *player, const struct rollout *rollout, int64_t *next)
+/* Give the free slots the next episodes, as far as there are any. */
+static void assign_row_episodes(struct row_player *player, const struct rollout *rollout, int64_t *next)
 {
     unsigned fresh = 0;
-    for (int place = 0; place < player->places; place++) {
-        if (player->playing >> place & 1) continue;
+    for (int slot = 0; slot < player->slots; slot++) {
+        if (player->playing >> slot & 1) continue;
         const int64_t episode = take_episode(rollout, next);
         if (episode < 0) break;
-        seed_generator(&player->generator[place], (uint64_t)rollout->seeds[episode]);
-        player->episode[place] = episode, player->length[place] = 0, player->total[place] = 0;
-        fresh |= 1u << place;
+        seed_generator(&player->generator[slot], (uint64_t)rollout->seeds[episode]);
+        player->episode[slot] = episode, player->length[slot] = 0, player->total[slot] = 0;
+        fresh |= 1u << slot;
     }
     player->playing |= fresh;
     if (fresh)
         rollout->task->start_rows(player->group, rollout->settings, player->generator, fresh, player->rows);
 }
 
-/* Choose in `count` places from `first` on, whose episodes are played by one member. */
+/* Choose in `count` slots from `first` on, whose episodes are played by one member. */
 static void choose_rows(struct row_player *player, const struct rollout *rollout, int first, int count)
 {
     const int width = rollout->sizes[rollout->layers];
@@ -96,18 +96,18 @@ static void choose_rows(struct row_player *player, const struct rollout *rollout
     for (int i = 0; i < count; i++) player->choice[first + i] = (int64_t)(int32_t)choice[i];
 }
 
-/* Enter what is seen in the places whose observations count, as `play` of algos/learning/episodes.py does. */
+/* Enter what is seen in the slots whose observations count, as `play` of algos/learning/episodes.py does. */
 static void observe_rows(struct row_player *player, const struct rollout *rollout)
 {
     const size_t width = rollout->sizes[0];
     float *dense = player->dense;
     for (unsigned rest = player->playing; rest; rest &= rest - 1) {
-        const int place = __builtin_ctz(rest);
-        const int64_t episode = player->episode[place];
+        const int slot = __builtin_ctz(rest);
+        const int64_t episode = player->episode[slot];
         if (!rollout->observe[episode]) continue;
-        const unsigned char *row = player->rows + place * rollout->task->row_bytes;
+        const unsigned char *row = player->rows + slot * rollout->task->row_bytes;
         const struct sparse sparse = expand_some(&player->observed, &player->seen, row, 1);
-        const double count = (double)(player->length[place] + 1);
+        const double count = (double)(player->length[slot] + 1);
         double *mean = rollout->moment_mean + episode * width, *m2 = rollout->moment_m2 + episode * width;
         for (int64_t k = 0; k < sparse.starts[1]; k++) dense[sparse.index[k]] = sparse.value[k];
         for (size_t k = 0; k < width; k++) {
@@ -122,7 +122,7 @@ static void observe_rows(struct row_player *player, const struct rollout *rollou
 static void act_rows(struct row_player *player, const struct rollout *rollout)
 {
     if (rollout->members == 1) {
-        choose_rows(player, rollout, 0, player->places);
+        choose_rows(player, rollout, 0, player->slots);
         return;
     }
     for (unsigned rest = player->playing; rest; rest &= rest - 1) choose_rows(player, rollout, __builtin_ctz(rest), 1);
@@ -135,12 +135,12 @@ static void step_row_player(struct row_player *player, const struct rollout *rol
         player->reward
     );
     for (unsigned rest = player->playing; rest; rest &= rest - 1) {
-        const int place = __builtin_ctz(rest);
-        player->total[place] += player->reward[place];
-        if (++player->length[place] != rollout->limit && !(ended >> place & 1)) continue;
-        rollout->returns[player->episode[place]] = player->total[place];
-        rollout->lengths[player->episode[place]] = player->length[place];
-        player->playing &= ~(1u << place);
+        const int slot = __builtin_ctz(rest);
+        player->total[slot] += player->reward[slot];
+        if (++player->length[slot] != rollout->limit && !(ended >> slot & 1)) continue;
+        rollout->returns[player->episode[slot]] = player->total[slot];
+        rollout->lengths[player->episode[slot]] = player->length[slot];
+        player->playing &= ~(1u << slot);
     }
 }
 
@@ -149,12 +149,12 @@ static int play_rows(const struct rollout *rollout, int64_t *next)
     if (__atomic_load_n(next, __ATOMIC_RELAXED) >= rollout->episodes) return 0;
     struct row_player *player = open_row_player(rollout);
     if (!player) return -1;
-    deal_rows(player, rollout, next);
+    assign_row_episodes(player, rollout, next);
     while (player->playing) {
         observe_rows(player, rollout);
         act_rows(player, rollout);
         step_row_player(player, rollout);
-        deal_rows(player, rollout, next);
+        assign_row_episodes(player, rollout, next);
     }
     close_group(rollout->task, player->group);
     close_row_player(player);

@@ -10,7 +10,7 @@
 #define MAX_LANES 32
 #define MAX_OBSERVATION 32 /* floats in a row of any task */
 #define MAX_ACTION 8
-#define MAX_SEATS 64 /* of a world */
+#define MAX_AGENTS 64 /* of a world */
 
 /* NumPy's PCG64 with its buffered half (O'Neill 2014): the same draws as numpy.random.default_rng(seed). */
 struct generator {
@@ -48,7 +48,7 @@ struct ground;
  * who live alone, and an observation of theirs and of those it has live from now on; all else of these rows is zero before,
  * and stays so. Who ends need not be taken out of the living: the runtime does, and begins a world anew where nobody is
  * left. */
-struct seat_rows {
+struct agent_rows {
     unsigned char *observation;
     double *reward;
     uint8_t *terminated, *truncated;
@@ -64,7 +64,7 @@ struct seat_rows {
  * All others are registered (REGISTER_TASK), once for every width: an environment has `group_bytes` of the group. Choices
  * and rows are the caller's: `start_rows` and `step_rows` find each row as the last step left it, those of environment i
  * `row_bytes` times i behind the first, and may write only what changes. Where an environment has several seats, it is a
- * world: `start_worlds` and `step_worlds` stand for them, and choices have a row for each seat. */
+ * world: `start_multiagent` and `step_multiagent` stand for them, and choices have a row for each seat. */
 struct task {
     const char *name;
     int lanes, observations, actions; /* lanes: LANES, or a multiple of it; observations: floats of one, 0 of other rows */
@@ -87,15 +87,15 @@ struct task {
         void *group, const void *settings, struct generator *generators, unsigned mask, const int64_t *choice,
         unsigned char *rows, double *reward
     );
-    int (*seats)(const void *settings); /* 2 to MAX_SEATS; NULL: one */
+    int (*seats)(const void *settings); /* 2 to MAX_AGENTS; NULL: one */
     size_t (*seat_bytes)(const void *settings); /* of a row in such a world, row_bytes at the most; NULL: just those */
-    int drawless; /* whether nothing is ever drawn in a world, so that generators need no seed */
-    void (*start_worlds)(
-        void *group, const void *settings, struct generator *generators, unsigned mask, const struct seat_rows *rows
+    int deterministic; /* whether nothing is ever drawn in a world, so that generators need no seed */
+    void (*start_multiagent)(
+        void *group, const void *settings, struct generator *generators, unsigned mask, const struct agent_rows *rows
     );
-    void (*step_worlds)(
+    void (*step_multiagent)(
         void *group, const void *settings, struct generator *generators, unsigned mask, const int64_t *choice,
-        const struct seat_rows *rows
+        const struct agent_rows *rows
     );
     void (*save)(const void *group, int i, void *saved); /* NULL: an environment's state is copied as it is */
     void (*load)(void *group, const void *settings, int i, const void *saved);

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "simd/transpose.h"
-#include "walker/halves.h"
+#include "simd/halves.h"
 #include "vector.h"
-#include "worlds.h"
+#include "multiagent.h"
 
 /* Of the caller's arrays, which need not be aligned. */
 typedef double hd_row __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
@@ -54,7 +54,7 @@ INLINE void scatter_fours(const float *lanes, float *rows)
 }
 
 /* Enter reward, return, length and how the episode stands; the lanes whose time is up. */
-INLINE unsigned keep_books(
+INLINE unsigned record_results(
     const struct rows *rows, int base, unsigned mask, unsigned terminated, const double *reward, int64_t limit
 )
 {
@@ -81,8 +81,8 @@ INLINE void spread_bits(unsigned bits, uint8_t bytes[LANES])
     }
 }
 
-/* The same as `keep_books` for LANES environments at once. */
-INLINE unsigned keep_all_books(
+/* The same as `record_results` for LANES environments at once. */
+INLINE unsigned record_all_results(
     const struct rows *rows, int base, unsigned terminated, const double *reward, int64_t limit
 )
 {
@@ -102,23 +102,23 @@ INLINE unsigned keep_all_books(
     return truncated;
 }
 
-/* Step groups of `lanes` lanes, the first `places` of which have environments, with observations of `width` numbers;
+/* Step groups of `lanes` lanes, the first `group_size` of which have environments, with observations of `width` numbers;
  * what is known of them makes it faster. */
 INLINE void step_some(
-    const struct vector *vector, const struct step *step, int first, int last, int lanes, int places, int width
+    const struct vector *vector, const struct step *step, int first, int last, int lanes, int group_size, int width
 )
 {
     const struct task *task = vector->task;
     const struct rows *rows = step->rows;
     const int64_t limit = vector->time_limit ? vector->time_limit : INT64_MAX;
-    const unsigned all = 0xffffffffu >> (32 - places);
+    const unsigned all = 0xffffffffu >> (32 - group_size);
     const size_t action_bytes = task->choices ? sizeof(int64_t) : task->actions * sizeof(float);
     float action[MAX_ACTION * MAX_LANES] __attribute__((aligned(64))) = {0};
     float observation[MAX_OBSERVATION * MAX_LANES] __attribute__((aligned(64)));
     double reward[MAX_LANES] __attribute__((aligned(64)));
     for (int g = first; g < last; g++) {
-        int base = g * places;
-        unsigned mask = !step->chosen && base + places <= vector->num_envs ? all : lanes_of(vector, g, step->chosen);
+        int base = g * group_size;
+        unsigned mask = !step->chosen && base + group_size <= vector->num_envs ? all : lanes_of(vector, g, step->chosen);
         if (!mask) continue;
         gather_actions(task, (const char *)rows->action + base * action_bytes, lanes, mask, action);
         void *group = vector->groups + vector->stride * g;
@@ -126,10 +126,10 @@ INLINE void step_some(
         float *row = (float *)rows->observation + (size_t)base * width;
         if (mask == all && lanes == LANES && width == 4) scatter_fours(observation, row);
         else scatter(observation, lanes, width, mask, row);
-        if (mask != all) late = keep_books(rows, base, mask, ended, reward, limit);
+        if (mask != all) late = record_results(rows, base, mask, ended, reward, limit);
         else
-            for (int i = 0; i < places; i += LANES)
-                late |= keep_all_books(rows, base + i, ended >> i, reward + i, limit) << i;
+            for (int i = 0; i < group_size; i += LANES)
+                late |= record_all_results(rows, base + i, ended >> i, reward + i, limit) << i;
         ended |= late;
         if (ended && vector->same_step) restart_lanes(vector, g, ended, rows);
     }
@@ -150,8 +150,8 @@ static void step_rows(const struct vector *vector, const struct step *step, int 
             vector->groups + vector->stride * g, vector->settings, vector->generators + base, mask,
             (const int64_t *)rows->action + base, rows->observation + (size_t)base * task->row_bytes, reward
         );
-        if (mask == ALL_LANES) ended |= keep_all_books(rows, base, ended, reward, limit);
-        else ended |= keep_books(rows, base, mask, ended, reward, limit);
+        if (mask == ALL_LANES) ended |= record_all_results(rows, base, ended, reward, limit);
+        else ended |= record_results(rows, base, mask, ended, reward, limit);
         if (ended && vector->same_step) restart_lanes(vector, g, ended, rows);
     }
 }
@@ -160,10 +160,10 @@ static void step_groups(const struct vector *vector, const void *job, int first,
 {
     /* Numbers that are known are the faster ones; only CartPole's step is so short that it matters. */
     const struct task *task = vector->task;
-    if (task->seats) step_worlds(vector, job, first, last);
+    if (task->seats) step_multiagent(vector, job, first, last);
     else if (task->row_bytes) step_rows(vector, job, first, last);
     else if (task->lanes == LANES && task->observations == 4) step_some(vector, job, first, last, LANES, LANES, 4);
-    else step_some(vector, job, first, last, task->lanes, vector->places, task->observations);
+    else step_some(vector, job, first, last, task->lanes, vector->group_size, task->observations);
 }
 
 #endif

@@ -6,8 +6,8 @@
 #include "policies/features.h"
 #include "vector.h"
 
-/* DRAWN_SOFT: W = 2A, behind the means their log standard deviations. DRAWN_TANH: noise comes onto the tanh of outputs. */
-enum { DRAWN_CHOICE, DRAWN_CLIPPED, DRAWN_SQUASHED, DRAWN_SOFT, DRAWN_TANH };
+/* SAMPLE_SOFT: W = 2A, behind the means their log standard deviations. SAMPLE_TANH: noise comes onto the tanh of outputs. */
+enum { SAMPLE_CHOICE, SAMPLE_CLIPPED, SAMPLE_SQUASHED, SAMPLE_SOFT, SAMPLE_TANH };
 
 /* W outputs, A numbers in an action, O in an observation; envs/native/steps.py has the same fields. */
 struct steps {
@@ -26,11 +26,11 @@ struct steps {
     int64_t *final_length;             /* [T, N], likewise */
     unsigned char *final;              /* [T, N, O] likewise, where an episode was truncated */
     int64_t count;                     /* T */
-    int32_t layers, relu, drawn;       /* relu: or else tanh between layers */
+    int32_t layers, relu, sampling;     /* relu: or else tanh between layers */
     int32_t numbers;                   /* A; 0 of choices */
     float clip;                        /* of normalized observations, in deviations */
     /* Set by the call. */
-    int64_t refused;                   /* t * N + n of the first action that is none; INT64_MAX: there is none such */
+    int64_t invalid;                   /* t * N + n of the first action that is none; INT64_MAX: there is none such */
     int32_t failed;                    /* no memory */
     uint64_t policy_ticks, env_ticks;  /* of all threads, of the processor's clock */
 };

@@ -4,7 +4,7 @@
 #include "classic/cartpole.h"
 #include "classic/mountain_car.h"
 #include "classic/pendulum.h"
-#include "policies/drawn.h"
+#include "policies/sampler.h"
 #include "policies/forward.h"
 #include "policies/player.h"
 #include "simd/sets.h"

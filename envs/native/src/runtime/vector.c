@@ -79,8 +79,8 @@ struct vector *vector_open(
     const struct set *set = set_of(task);
     const int64_t shared = (int64_t)(threads > 1 ? threads : 1) * set->lanes;
     const int64_t registers = (num_envs + shared - 1) / shared, ways = task->lanes / set->lanes;
-    const int places = set->lanes * (int)(registers < ways ? registers : ways);
-    int num_groups = (num_envs + places - 1) / places;
+    const int group_size = set->lanes * (int)(registers < ways ? registers : ways);
+    int num_groups = (num_envs + group_size - 1) / group_size;
     *vector = (struct vector){
         .task = task,
         .settings = settings,
@@ -89,13 +89,13 @@ struct vector *vector_open(
         .num_envs = num_envs,
         .seats = task->seats ? task->seats(settings) : 1,
         .row_bytes = row_bytes_of(task, settings),
-        .places = places,
+        .group_size = group_size,
         .time_limit = time_limit,
         .same_step = same_step,
     };
     vector->groups = zeroed(num_groups, vector->stride);
-    vector->generators = zeroed((size_t)num_groups * places, sizeof *vector->generators);
-    if (task->seats) vector->clock = zeroed((size_t)num_groups * places, sizeof *vector->clock);
+    vector->generators = zeroed((size_t)num_groups * group_size, sizeof *vector->generators);
+    if (task->seats) vector->clock = zeroed((size_t)num_groups * group_size, sizeof *vector->clock);
     int failed = !vector->groups || !vector->generators || (task->seats && !vector->clock);
     if (threads > 1 && num_groups > 1 && !failed)
         failed = !(vector->pool = open_thread_pool(threads < num_groups ? threads : num_groups));
@@ -109,9 +109,9 @@ struct vector *vector_open(
 
 unsigned lanes_of(const struct vector *vector, int group, const uint8_t *chosen)
 {
-    int places = vector->places, base = group * places, count = vector->num_envs - base;
+    int group_size = vector->group_size, base = group * group_size, count = vector->num_envs - base;
     unsigned mask = 0;
-    for (int i = 0; i < places && i < count; i++) mask |= (unsigned)(!chosen || chosen[base + i]) << i;
+    for (int i = 0; i < group_size && i < count; i++) mask |= (unsigned)(!chosen || chosen[base + i]) << i;
     return mask;
 }
 
@@ -120,7 +120,7 @@ static void start_lanes(const struct vector *vector, int group, unsigned mask, c
 {
     const struct task *task = vector->task;
     float observation[MAX_OBSERVATION * MAX_LANES] __attribute__((aligned(ALIGNMENT)));
-    int base = group * vector->places, width = task->row_bytes ? 0 : task->observations;
+    int base = group * vector->group_size, width = task->row_bytes ? 0 : task->observations;
     struct generator *generators = vector->generators + base;
     unsigned char *own = rows->observation + (size_t)base * vector->row_bytes;
     if (task->row_bytes) task->start_rows(group_at(vector, group), vector->settings, generators, mask, own);
@@ -136,7 +136,7 @@ static void start_lanes(const struct vector *vector, int group, unsigned mask, c
 
 void restart_lanes(const struct vector *vector, int group, unsigned mask, const struct rows *rows)
 {
-    int base = group * vector->places;
+    int base = group * vector->group_size;
     const size_t bytes = vector->row_bytes;
     for (unsigned rest = mask; rest; rest &= rest - 1) {
         int i = base + __builtin_ctz(rest);
@@ -156,12 +156,12 @@ static void start_groups(const struct vector *vector, const void *job, int first
         unsigned mask = lanes_of(vector, g, start->chosen);
         if (!mask) continue;
         for (unsigned rest = mask; rest; rest &= rest - 1) {
-            int i = g * vector->places + __builtin_ctz(rest);
+            int i = g * vector->group_size + __builtin_ctz(rest);
             struct generator *generator = &vector->generators[i];
             if (!start->seeds) seed_keyed(vector, i, start->rows->episode[i]);
             else if (start->seeds[i] >= 0) seed_generator(generator, (uint64_t)start->seeds[i]);
         }
-        if (vector->clock) start_worlds(vector, g, mask, start->rows);
+        if (vector->clock) start_multiagent(vector, g, mask, start->rows);
         else start_lanes(vector, g, mask, start->rows);
     }
 }
@@ -238,12 +238,12 @@ int64_t vector_step(struct vector *vector, const uint8_t *chosen, const struct r
 
 int64_t vector_play(struct vector *vector, struct steps *steps, const struct rows *rows)
 {
-    steps->refused = INT64_MAX;
+    steps->invalid = INT64_MAX;
     steps->failed = 0;
     steps->policy_ticks = steps->env_ticks = 0;
     share_groups(vector, set_of(vector->task)->play_steps, &(struct steps_job){steps, rows});
     if (steps->failed) return -2;
-    return steps->refused == INT64_MAX ? -1 : steps->refused % vector->num_envs;
+    return steps->invalid == INT64_MAX ? -1 : steps->invalid % vector->num_envs;
 }
 
 static size_t saved_each(const struct vector *vector)
@@ -276,8 +276,8 @@ void vector_save(const struct vector *vector, void *saved)
     at += sizeof head;
     for (int i = 0; i < vector->num_envs; i++, at += saved_each(vector)) {
         memcpy(at, &vector->generators[i], GENERATOR_BYTES);
-        const unsigned char *group = group_at(vector, i / vector->places);
-        const int place = i % vector->places;
+        const unsigned char *group = group_at(vector, i / vector->group_size);
+        const int place = i % vector->group_size;
         if (task->save) task->save(group, place, at + GENERATOR_BYTES);
         else memcpy(at + GENERATOR_BYTES, group + place * task->saved_bytes, task->saved_bytes);
         if (vector->clock) memcpy(at + GENERATOR_BYTES + task->saved_bytes, vector->clock + i, sizeof *vector->clock);
@@ -298,8 +298,8 @@ int vector_load(struct vector *vector, const void *saved)
     at += sizeof head;
     for (int i = 0; i < vector->num_envs; i++, at += saved_each(vector)) {
         memcpy(&vector->generators[i], at, GENERATOR_BYTES);
-        unsigned char *group = group_at(vector, i / vector->places);
-        const int place = i % vector->places;
+        unsigned char *group = group_at(vector, i / vector->group_size);
+        const int place = i % vector->group_size;
         if (task->load) task->load(group, vector->settings, place, at + GENERATOR_BYTES);
         else memcpy(group + place * task->saved_bytes, at + GENERATOR_BYTES, task->saved_bytes);
         if (vector->clock) memcpy(vector->clock + i, at + GENERATOR_BYTES + task->saved_bytes, sizeof *vector->clock);

@@ -32,12 +32,12 @@ struct vector {
     part *step;           /* of the task's width; its job is a struct step */
     unsigned char *groups;
     size_t stride; /* bytes from one group to the next */
-    struct generator *generators; /* [num_groups, places] */
+    struct generator *generators; /* [num_groups, group_size] */
     int64_t *clock; /* [num_envs] steps of the running episodes of worlds; NULL: of one seat, whose rows count them */
     int num_envs, num_groups, time_limit, same_step;
     int seats;  /* rows of an environment */
     size_t row_bytes; /* of an observation */
-    int places; /* environments in a group: the task's lanes, or fewer where threads would have none */
+    int group_size; /* environments in a group: the task's lanes, or fewer where threads would have none */
     int keyed; /* whether restarts are seeded with `key` */
     int64_t key;
     struct thread_pool *pool; /* NULL where the caller works alone */
@@ -68,11 +68,11 @@ unsigned lanes_of(const struct vector *vector, int group, const uint8_t *chosen)
 void restart_lanes(const struct vector *vector, int group, unsigned mask, const struct rows *rows);
 
 /* The same of worlds that are over, of which the rows are blank already. */
-void restart_worlds(const struct vector *vector, int group, unsigned mask, const struct rows *rows);
+void restart_multiagent(const struct vector *vector, int group, unsigned mask, const struct rows *rows);
 /* Begin an episode in these worlds, whose generators are where they should be. */
-void start_worlds(const struct vector *vector, int group, unsigned mask, const struct rows *rows);
+void start_multiagent(const struct vector *vector, int group, unsigned mask, const struct rows *rows);
 /* The rows of a world, and of those behind it. */
-struct seat_rows seats_from(const struct vector *vector, const struct rows *rows, size_t world);
+struct agent_rows agent_rows_at(const struct vector *vector, const struct rows *rows, size_t world);
 /* Have the generator begin on the seed of (the vector's key, environment, number of its episode). */
 void seed_keyed(const struct vector *vector, int env, int64_t episode);
 

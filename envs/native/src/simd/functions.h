@@ -12,8 +12,8 @@
 #define LN2_LOW 0x1.7f7d1cp-20f
 #define HALF_LOG_2PI 0.918938533204672742f
 #define LOG_2 0.693147180559945309f
-#define LEAST_LOG_STD -20.0f /* between which log deviations that are outputs are clipped */
-#define MOST_LOG_STD 2.0f
+#define MIN_LOG_STD -20.0f /* between which log deviations that are outputs are clipped */
+#define MAX_LOG_STD 2.0f
 
 /* exp(r) - 1 for |r| <= ln(2) / 2. */
 INLINE vf exp_less_one(vf r)

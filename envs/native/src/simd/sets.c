@@ -6,9 +6,9 @@
 #include "sets.h"
 
 #define SETS 3
-#define MOST_TASKS 64
+#define MAX_TASKS 64
 
-static struct task registered[SETS][MOST_TASKS];
+static struct task registered[SETS][MAX_TASKS];
 static int num_registered;
 
 static const struct set *set_number(int k)
@@ -41,7 +41,7 @@ int has_set(const char *name)
 
 void register_task(const struct task *task)
 {
-    if (num_registered == MOST_TASKS) abort();
+    if (num_registered == MAX_TASKS) abort();
     for (int k = 0; k < SETS; k++) {
         if (!set_number(k)) continue;
         struct task *own = &registered[k][num_registered];

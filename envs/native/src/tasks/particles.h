@@ -9,7 +9,7 @@
 #define SPEED_KEPT 0.75 /* of a speed in a step */
 #define CONTACT_FORCE 100.0
 #define CONTACT_MARGIN 1e-3
-#define MOST_EXPONENT 40.0
+#define MAX_EXPONENT 40.0
 #define HALVINGS 6
 #define NO_TOP __builtin_inf() /* a top speed: there is none */
 
@@ -32,7 +32,7 @@ static inline double exponential(double x)
 
 static inline double softplus(double x)
 {
-    if (!(-MOST_EXPONENT < x && x < MOST_EXPONENT)) return x > 0 ? x : 0;
+    if (!(-MAX_EXPONENT < x && x < MAX_EXPONENT)) return x > 0 ? x : 0;
     const double e = exponential(x > 0 ? -x : x), s = e / (2.0 + e), s2 = s * s;
     double area = 1.0 / 33;
     for (int k = 15; k >= 0; k--) area = area * s2 + 1.0 / (2 * k + 1);

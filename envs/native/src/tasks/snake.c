@@ -1,12 +1,12 @@
 /* Snakes on one field: the rules are those of envs/tasks/snake.py, to the bit. */
 
-#include "games/world.h"
+#include "games/multiagent_game.h"
 
 #define SIGHT 5                 /* cells that a snake sees in each direction */
 #define SEEN (2 * SIGHT + 1)    /* a side of what it sees */
 #define SNAKE_SIDE 32           /* cells of a field's side at the most */
-#define MOST_SNAKES 16
-#define MOST_LENGTH 32
+#define MAX_SNAKES 16
+#define MAX_LENGTH 32
 #define SNAKE_CELLS ((SNAKE_SIDE + 2 * SIGHT) * (SNAKE_SIDE + SIGHT) + SIGHT)
 
 /* The fields of `Rules` in envs/tasks/snake.py. */
@@ -15,7 +15,7 @@ struct snake_settings {
 };
 
 struct body {
-    uint16_t body[MOST_LENGTH]; /* where in `cells`, the tail at `tail` and what is before it behind, round and round */
+    uint16_t body[MAX_LENGTH]; /* where in `cells`, the tail at `tail` and what is before it behind, round and round */
     uint8_t tail, length;       /* length 0: it does not live */
     uint16_t away;              /* steps until it is back */
 };
@@ -24,7 +24,7 @@ struct body {
  * on the left of the next. */
 struct snake {
     int32_t steps;
-    struct body snake[MOST_SNAKES];
+    struct body snake[MAX_SNAKES];
     uint8_t cells[SNAKE_CELLS];
 };
 
@@ -37,7 +37,7 @@ static int cell_of(const struct snake_settings *settings, int x, int y)
     return (y + SIGHT) * stride_of(settings) + SIGHT + x;
 }
 
-static uint16_t *part(struct body *snake, int k) { return snake->body + (snake->tail + k) % MOST_LENGTH; }
+static uint16_t *part(struct body *snake, int k) { return snake->body + (snake->tail + k) % MAX_LENGTH; }
 
 static int head_of(struct body *snake) { return *part(snake, snake->length - 1); }
 
@@ -82,7 +82,7 @@ static int count_snake(const void *settings) { return ((const struct snake_setti
 static size_t width_snake(const void *settings) { return (void)settings, SEEN * SEEN; }
 
 static void start_snake(
-    struct snake *field, const void *memory, struct generator *generator, const struct seat_rows *rows
+    struct snake *field, const void *memory, struct generator *generator, const struct agent_rows *rows
 )
 {
     const struct snake_settings *settings = memory;
@@ -98,13 +98,13 @@ static void start_snake(
 
 static void step_snake(
     struct snake *field, const void *memory, struct generator *generator, const int64_t *choice,
-    const struct seat_rows *rows
+    const struct agent_rows *rows
 )
 {
     const struct snake_settings *settings = memory;
     uint8_t *terminated = rows->terminated;
     const int ways[4] = {-stride_of(settings), 1, stride_of(settings), -1}, snakes = settings->snakes;
-    int next[MOST_SNAKES], from[MOST_SNAKES], eats[MOST_SNAKES], dies[MOST_SNAKES], eaten = 0;
+    int next[MAX_SNAKES], from[MAX_SNAKES], eats[MAX_SNAKES], dies[MAX_SNAKES], eaten = 0;
     for (int k = 0; k < snakes; k++) {
         struct body *snake = field->snake + k;
         if (!snake->length) continue;
@@ -112,7 +112,7 @@ static void step_snake(
         eats[k] = field->cells[next[k]] == FOOD;
         if (eats[k] && snake->length < settings->longest) continue;
         field->cells[*part(snake, 0)] = FREE;
-        snake->tail = (snake->tail + 1) % MOST_LENGTH, snake->length--;
+        snake->tail = (snake->tail + 1) % MAX_LENGTH, snake->length--;
     }
     /* A snake of one cell has none now, and is told from the dead by `away`. */
     for (int k = 0; k < snakes; k++) {
@@ -153,4 +153,4 @@ static void step_snake(
     }
 }
 
-WORLD(snake, .choices = 4, .row_bytes = SEEN * SEEN, .saved_bytes = sizeof(struct snake))
+MULTIAGENT_GAME(snake, .choices = 4, .row_bytes = SEEN * SEEN, .saved_bytes = sizeof(struct snake))

@@ -1,9 +1,9 @@
 /* Agents that cover landmarks: the rules are those of envs/tasks/spread.py, to the bit. */
 
 #include "particles.h"
-#include "games/world.h"
+#include "games/multiagent_game.h"
 
-#define MOST_AGENTS 16
+#define SPREAD_MAX_AGENTS 16
 #define AGENT_BYTES (6 * sizeof(float)) /* of what an agent sees, for each agent that there is */
 
 /* The fields of `SpreadRules` in envs/tasks/spread.py. */
@@ -14,7 +14,7 @@ struct spread_settings {
 };
 
 struct spread {
-    struct point place[MOST_AGENTS], speed[MOST_AGENTS], landmark[MOST_AGENTS];
+    struct point place[SPREAD_MAX_AGENTS], speed[SPREAD_MAX_AGENTS], landmark[SPREAD_MAX_AGENTS];
     int64_t steps;
 };
 
@@ -28,7 +28,7 @@ static void see(const struct spread *world, int agents, unsigned char *rows)
 {
     for (int k = 0; k < agents; k++) {
         const struct point here = world->place[k], speed = world->speed[k];
-        float seen[6 * MOST_AGENTS] = {(float)speed.x, (float)speed.y, (float)here.x, (float)here.y};
+        float seen[6 * SPREAD_MAX_AGENTS] = {(float)speed.x, (float)speed.y, (float)here.x, (float)here.y};
         int at = 4;
         for (int i = 0; i < agents; i++) {
             seen[at++] = (float)(world->landmark[i].x - here.x);
@@ -47,7 +47,7 @@ static int count_spread(const void *settings) { return ((const struct spread_set
 static size_t width_spread(const void *settings) { return count_spread(settings) * AGENT_BYTES; }
 
 static void start_spread(
-    struct spread *world, const void *settings, struct generator *generator, const struct seat_rows *rows
+    struct spread *world, const void *settings, struct generator *generator, const struct agent_rows *rows
 )
 {
     const int agents = count_spread(settings);
@@ -61,14 +61,14 @@ static void start_spread(
 
 static void step_spread(
     struct spread *world, const void *memory, struct generator *generator, const int64_t *choice,
-    const struct seat_rows *rows
+    const struct agent_rows *rows
 )
 {
     const struct spread_settings *settings = memory;
     (void)generator;
     const int agents = settings->agents;
-    struct point force[MOST_AGENTS];
-    double radius[MOST_AGENTS], together = 0;
+    struct point force[SPREAD_MAX_AGENTS];
+    double radius[SPREAD_MAX_AGENTS], together = 0;
     for (int k = 0; k < agents; k++) force[k] = ways[choice[k] & 7], radius[k] = RADIUS;
     push_apart(force, world->place, radius, agents, agents);
     for (int k = 0; k < agents; k++) move(world->place + k, world->speed + k, force[k], NO_TOP);
@@ -80,7 +80,7 @@ static void step_spread(
         }
         together -= least;
     }
-    int met[MOST_AGENTS] = {0};
+    int met[SPREAD_MAX_AGENTS] = {0};
     for (int k = 0; k < agents; k++)
         for (int other = k + 1; other < agents; other++) {
             const int near = distance(world->place[k], world->place[other]) < RADIUS + RADIUS;
@@ -94,4 +94,4 @@ static void step_spread(
     see(world, agents, rows->observation);
 }
 
-WORLD(spread, .choices = 5, .row_bytes = MOST_AGENTS * AGENT_BYTES, .saved_bytes = sizeof(struct spread))
+MULTIAGENT_GAME(spread, .choices = 5, .row_bytes = SPREAD_MAX_AGENTS * AGENT_BYTES, .saved_bytes = sizeof(struct spread))

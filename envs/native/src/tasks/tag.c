@@ -1,7 +1,7 @@
 /* Adversaries that hunt prey among obstacles: the rules are those of envs/tasks/tag.py, to the bit. */
 
 #include "particles.h"
-#include "games/world.h"
+#include "games/multiagent_game.h"
 
 #define TAG_EACH 8 /* of each kind at the most */
 #define TAG_MOVING (2 * TAG_EACH)
@@ -75,12 +75,12 @@ static double cost(double x)
     if (x < 0) x = -x;
     if (x < 0.9) return 0;
     if (x < 1.0) return (x - 0.9) * 10.0;
-    const double above = 2.0 * x - 2.0, loss = exponential(above < MOST_EXPONENT ? above : MOST_EXPONENT);
+    const double above = 2.0 * x - 2.0, loss = exponential(above < MAX_EXPONENT ? above : MAX_EXPONENT);
     return loss < DEAREST ? loss : DEAREST;
 }
 
 static void start_tag(
-    struct tag *world, const void *memory, struct generator *generator, const struct seat_rows *rows
+    struct tag *world, const void *memory, struct generator *generator, const struct agent_rows *rows
 )
 {
     const struct tag_settings *settings = memory;
@@ -94,7 +94,7 @@ static void start_tag(
 
 static void step_tag(
     struct tag *world, const void *memory, struct generator *generator, const int64_t *choice,
-    const struct seat_rows *rows
+    const struct agent_rows *rows
 )
 {
     const struct tag_settings *settings = memory;
@@ -123,4 +123,4 @@ static void step_tag(
     see(world, settings, rows->observation);
 }
 
-WORLD(tag, .choices = 5, .row_bytes = TAG_NUMBERS * sizeof(float), .saved_bytes = sizeof(struct tag))
+MULTIAGENT_GAME(tag, .choices = 5, .row_bytes = TAG_NUMBERS * sizeof(float), .saved_bytes = sizeof(struct tag))

@@ -16,7 +16,7 @@
 #define FEW_BOXES 16
 
 /* How far the ground is laid. */
-struct pen {
+struct builder {
     struct ground *ground;
     int at;          /* the next point */
     double velocity; /* of the grass */
@@ -42,11 +42,11 @@ void close_ground(struct ground *ground)
 
 static int add_box(struct ground *ground, double left, double bottom, double right, double top)
 {
-    if (ground->boxes == ground->room) {
-        int32_t room = ground->room ? 2 * ground->room : FEW_BOXES;
-        struct box *box = realloc(ground->box, (size_t)room * sizeof *box);
+    if (ground->boxes == ground->capacity) {
+        int32_t capacity = ground->capacity ? 2 * ground->capacity : FEW_BOXES;
+        struct box *box = realloc(ground->box, (size_t)capacity * sizeof *box);
         if (!box) return -1;
-        ground->box = box, ground->room = room;
+        ground->box = box, ground->capacity = capacity;
     }
     float l = (float)left, b = (float)bottom, r = (float)right, t = (float)top;
     ground->box[ground->boxes++] = (struct box){{{l, b}, {r, b}, {r, t}, {l, t}}};
@@ -64,22 +64,22 @@ static int add_upright(struct ground *ground, double left, double bottom, double
 }
 
 /* What lies behind the end of the course is drawn, but not kept. */
-static void add_points(struct pen *pen, int count, double y)
+static void add_points(struct builder *builder, int count, double y)
 {
-    struct ground *ground = pen->ground;
-    for (int i = pen->at; i < pen->at + count && i < ground->length; i++) {
+    struct ground *ground = builder->ground;
+    for (int i = builder->at; i < builder->at + count && i < ground->length; i++) {
         ground->x[i] = (float)(i * STEP);
         ground->y[i] = (float)y;
     }
-    pen->at += count;
+    builder->at += count;
 }
 
 /* One more point of grass; `push` is in (-1, 1). */
-static double grown(struct pen *pen, double y, double roughness, double push)
+static double next_height(struct builder *builder, double y, double roughness, double push)
 {
     double pull = (y < HEIGHT) - (y > HEIGHT);
-    pen->velocity = 0.8 * pen->velocity + 0.01 * pull + push / SCALE;
-    return y + roughness * pen->velocity;
+    builder->velocity = 0.8 * builder->velocity + 0.01 * pull + push / SCALE;
+    return y + roughness * builder->velocity;
 }
 
 static void skip(struct generator *generator, int draws)
@@ -90,14 +90,14 @@ static void skip(struct generator *generator, int draws)
 static int lay_gymnasium(struct ground *ground, int hardcore, struct generator *generator)
 {
     enum { ON_GRASS, STUMP, STAIRS, PIT, STATES } state = ON_GRASS;
-    struct pen pen = {.ground = ground};
+    struct builder builder = {.ground = ground};
     double y = HEIGHT, before = 0;
     int64_t counter = STARTPAD, steps = 0, width = 0, rise = 0;
     int first = 0, failed = 0;
     for (int i = 0; i < ground->length; i++) {
         double x = i * STEP;
         if (state == ON_GRASS && !first) {
-            y = grown(&pen, y, 1.0, i > STARTPAD ? draw_uniform(generator, -1, 1) : 0.0);
+            y = next_height(&builder, y, 1.0, i > STARTPAD ? draw_uniform(generator, -1, 1) : 0.0);
         } else if (state == PIT && first) {
             counter = draw_integer(generator, 3, 5);
             double bottom = y - 4 * STEP;
@@ -126,7 +126,7 @@ static int lay_gymnasium(struct ground *ground, int hardcore, struct generator *
             y = before + (n * rise) * STEP;
         }
         first = 0;
-        add_points(&pen, 1, y);
+        add_points(&builder, 1, y);
         if (--counter == 0) {
             counter = draw_integer(generator, GRASS / 2, GRASS);
             state = state == ON_GRASS && hardcore ? (int)draw_integer(generator, 1, STATES) : ON_GRASS;
@@ -146,47 +146,47 @@ static int draw_whole(struct generator *generator, const int32_t interval[2])
     return (int)draw_integer(generator, interval[0], interval[1]);
 }
 
-static int lay_stump(struct pen *pen, const struct course *course, struct generator *generator, double y)
+static int lay_stump(struct builder *builder, const struct course *course, struct generator *generator, double y)
 {
-    double left = pen->at * STEP;
+    double left = builder->at * STEP;
     int width = draw_whole(generator, course->stump_width);
     double height = draw_real(generator, course->stump_height);
     double bottom = y + draw_whole(generator, course->stump_float) * STEP;
-    add_points(pen, width, y);
-    return add_upright(pen->ground, left, bottom, left + width * STEP, bottom + height * STEP);
+    add_points(builder, width, y);
+    return add_upright(builder->ground, left, bottom, left + width * STEP, bottom + height * STEP);
 }
 
-static int lay_stairs(struct pen *pen, const struct course *course, struct generator *generator, double *y)
+static int lay_stairs(struct builder *builder, const struct course *course, struct generator *generator, double *y)
 {
-    double x = pen->at * STEP, start = *y;
+    double x = builder->at * STEP, start = *y;
     double rise = draw_real(generator, course->stair_height) * STEP;
     int upwards = draw(generator) > 0.5;
     int width = draw_whole(generator, course->stair_width);
     int steps = draw_whole(generator, course->stair_steps);
     int failed = 0;
-    add_points(pen, 1, start);
+    add_points(builder, 1, start);
     for (int step = 0; step < steps; step++) {
         double top = upwards ? start + step * rise : start - step * rise;
         double left = x + step * width * STEP;
-        failed |= add_upright(pen->ground, left, top - rise, left + width * STEP, top);
+        failed |= add_upright(builder->ground, left, top - rise, left + width * STEP, top);
         *y = upwards ? top : top - rise;
-        add_points(pen, width, *y);
+        add_points(builder, width, *y);
     }
     return failed;
 }
 
-static int lay_pit(struct pen *pen, const struct course *course, struct generator *generator, double y)
+static int lay_pit(struct builder *builder, const struct course *course, struct generator *generator, double y)
 {
-    double left = pen->at * STEP, bottom = y - 4 * STEP;
+    double left = builder->at * STEP, bottom = y - 4 * STEP;
     double gap = 1.0 + draw_real(generator, course->pit_gap); /* from the left of one wall to the left of the other */
     double points = ceil(gap), shift = (points - gap) * STEP, far = left + gap * STEP;
-    int failed = add_upright(pen->ground, left, bottom, left + STEP, y);
-    failed |= add_upright(pen->ground, far, bottom, far + STEP, y);
-    add_points(pen, 1, y);
-    add_points(pen, (int)points, bottom);
-    add_points(pen, 1, y);
-    int last = pen->at - 1;
-    if (last < pen->ground->length) pen->ground->x[last] = (float)(last * STEP - shift);
+    int failed = add_upright(builder->ground, left, bottom, left + STEP, y);
+    failed |= add_upright(builder->ground, far, bottom, far + STEP, y);
+    add_points(builder, 1, y);
+    add_points(builder, (int)points, bottom);
+    add_points(builder, 1, y);
+    int last = builder->at - 1;
+    if (last < builder->ground->length) builder->ground->x[last] = (float)(last * STEP - shift);
     return failed;
 }
 
@@ -198,28 +198,28 @@ static int lay_encoded(struct ground *ground, const struct course *course, struc
     if (course->stairs) kinds[count++] = STAIRS;
     if (course->pits) kinds[count++] = PIT;
 
-    struct pen pen = {.ground = ground};
+    struct builder builder = {.ground = ground};
     double y = HEIGHT;
-    add_points(&pen, STARTPAD, y);
-    while (pen.at <= ground->length) {
+    add_points(&builder, STARTPAD, y);
+    while (builder.at <= ground->length) {
         int grass = (int)draw_integer(generator, GRASS / 2, GRASS);
         int kind = on_grass && count ? kinds[draw_integer(generator, 1, count + 1) - 1] : NOTHING;
         on_grass = kind == NOTHING;
-        if (pen.at == ground->length) break;
+        if (builder.at == ground->length) break;
         if (kind == STUMP) {
-            failed |= lay_stump(&pen, course, generator, y);
+            failed |= lay_stump(&builder, course, generator, y);
         } else if (kind == STAIRS) {
-            failed |= lay_stairs(&pen, course, generator, &y);
+            failed |= lay_stairs(&builder, course, generator, &y);
         } else if (kind == PIT) {
-            failed |= lay_pit(&pen, course, generator, y);
+            failed |= lay_pit(&builder, course, generator, y);
         } else {
-            int end = pen.at + grass;
-            add_points(&pen, 1, y);
-            while (pen.at < end && pen.at < ground->length) {
-                y = grown(&pen, y, course->roughness, -1.0 + 2.0 * draw(generator));
-                add_points(&pen, 1, y);
+            int end = builder.at + grass;
+            add_points(&builder, 1, y);
+            while (builder.at < end && builder.at < ground->length) {
+                y = next_height(&builder, y, course->roughness, -1.0 + 2.0 * draw(generator));
+                add_points(&builder, 1, y);
             }
-            pen.at = end;
+            builder.at = end;
         }
     }
     return failed;

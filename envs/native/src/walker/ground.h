@@ -26,7 +26,7 @@ struct course {
 };
 
 struct ground {
-    int32_t length, boxes, room; /* room: boxes that there is memory for */
+    int32_t length, boxes, capacity; /* capacity: boxes that there is memory for */
     float *x, *y;                /* [length] m, rising in x but for the last points of pits */
     struct box *box;             /* [boxes] */
 };

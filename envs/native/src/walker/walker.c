@@ -8,8 +8,8 @@ int walker_poses(const struct vector *vector, int environment, float poses[5][3]
 {
     const struct task *task = vector->task;
     if (task->poses == NULL) return -1;
-    const int group = environment / vector->places;
-    task->poses(vector->groups + vector->stride * (size_t)group, environment % vector->places, poses);
+    const int group = environment / vector->group_size;
+    task->poses(vector->groups + vector->stride * (size_t)group, environment % vector->group_size, poses);
     return 0;
 }
 
@@ -18,6 +18,6 @@ const struct ground *walker_ground(const struct vector *vector, int environment)
 {
     const struct task *task = vector->task;
     if (task->ground == NULL) return NULL;
-    const int group = environment / vector->places;
-    return task->ground(vector->groups + vector->stride * (size_t)group, environment % vector->places);
+    const int group = environment / vector->group_size;
+    return task->ground(vector->groups + vector->stride * (size_t)group, environment % vector->group_size);
 }

@@ -1,4 +1,4 @@
-/* Gymnasium's BipedalWalker, Hardcore and the terrains of POET, on the world of world.h. */
+/* Gymnasium's BipedalWalker, Hardcore and the terrains of POET, on the world of box2d.h. */
 
 #ifndef PADDOCK_WALKER_H
 #define PADDOCK_WALKER_H
@@ -7,15 +7,15 @@
 #include <string.h>
 
 #include "lidar.h"
-#include "physics/world.h"
+#include "physics/box2d.h"
 
 #define FPS 50
 #define WALKER_OBSERVATIONS 24
 #define WALKER_ACTIONS 4
 
-static void observe(const struct flock *flock, const struct model *model, unsigned mask, vf *observation)
+static void observe(const struct walker_block *block, const struct model *model, unsigned mask, vf *observation)
 {
-    const struct walkers *w = &flock->walkers;
+    const struct walkers *w = &block->walkers;
     const struct motion *m = &w->motion;
     struct frames f;
     find_frames(&f, m, model);
@@ -34,7 +34,7 @@ static void observe(const struct flock *flock, const struct model *model, unsign
     for (unsigned left = mask; left; left &= left - 1) {
         int lane = __builtin_ctz(left);
         float fraction[RAYS];
-        cast_rays(&flock->own[lane].scene, frame_of(&f, HULL, lane).p, fraction);
+        cast_rays(&block->own[lane].scene, frame_of(&f, HULL, lane).p, fraction);
         for (int i = 0; i < RAYS; i++) observation[14 + i][lane] = fraction[i];
     }
 }
@@ -53,19 +53,19 @@ static v2 hull_at(const struct walkers *w, const struct model *model, int lane)
 
 /* Score a step; returns whether the walker has fallen or arrived. */
 static int score(
-    struct flock *flock, const struct model *model, const struct course *course, int lane, const vf action[JOINTS],
+    struct walker_block *block, const struct model *model, const struct course *course, int lane, const vf action[JOINTS],
     double *reward
 )
 {
-    v2 position = hull_at(&flock->walkers, model, lane);
-    double shaping = shape(&flock->walkers, position, lane);
-    float gained = (float)(shaping - flock->own[lane].shaping);
-    flock->own[lane].shaping = shaping;
+    v2 position = hull_at(&block->walkers, model, lane);
+    double shaping = shape(&block->walkers, position, lane);
+    float gained = (float)(shaping - block->own[lane].shaping);
+    block->own[lane].shaping = shaping;
     for (int k = 0; k < WALKER_ACTIONS; k++) {
         float effort = action[k][lane] < 0 ? -action[k][lane] : action[k][lane];
         gained -= (float)(0.00035 * MOTORS_TORQUE) * smaller(effort, 1);
     }
-    int fell = flock->walkers.fallen[lane] || position.x < 0;
+    int fell = block->walkers.fallen[lane] || position.x < 0;
     *reward = fell ? -100.0 : (double)gained;
     return fell || (double)position.x > (course->length - TERRAIN_GRASS) * TERRAIN_STEP;
 }
@@ -82,15 +82,15 @@ static unsigned step_walkers(
         masks[way] = mask >> way * LANES & ALL_LANES;
         for (int k = 0; k < WALKER_ACTIONS; k++)
             action[way][k] = keep(from_bits(masks[way]), ((const vf *)actions)[k * WAYS + way]);
-        if (masks[way] != ALL_LANES) before[way] = group->flock[way].walkers;
+        if (masks[way] != ALL_LANES) before[way] = group->block[way].walkers;
     }
     step_world(group, masks, action);
     for (int way = 0; way < WAYS; way++) {
-        struct flock *flock = &group->flock[way];
+        struct walker_block *block = &group->block[way];
         const vi lanes = from_bits(masks[way]);
-        observe(flock, &group->model, masks[way], seen);
+        observe(block, &group->model, masks[way], seen);
         if (masks[way] != ALL_LANES) {
-            vi *now = (vi *)&flock->walkers;
+            vi *now = (vi *)&block->walkers;
             const vi *then = (const vi *)&before[way];
             for (size_t i = 0; i < sizeof(struct walkers) / sizeof(vi); i++) now[i] = pick_i(lanes, now[i], then[i]);
         }
@@ -100,17 +100,17 @@ static unsigned step_walkers(
         }
         for (unsigned left = masks[way]; left; left &= left - 1) {
             int lane = __builtin_ctz(left), number = way * LANES + lane;
-            if (score(flock, &group->model, settings, lane, action[way], &reward[number])) ended |= 1u << number;
+            if (score(block, &group->model, settings, lane, action[way], &reward[number])) ended |= 1u << number;
         }
     }
     return ended;
 }
 
 static void place_body(
-    struct flock *flock, const struct model *model, int body, int lane, double x, double y, double angle
+    struct walker_block *block, const struct model *model, int body, int lane, double x, double y, double angle
 )
 {
-    struct walkers *w = &flock->walkers;
+    struct walkers *w = &block->walkers;
     const struct polygon *shape = &model->shape[body];
     struct pose pose = {.p = {(float)x, (float)y}};
     sine_cosine_1((float)angle, &pose.s, &pose.c);
@@ -120,12 +120,12 @@ static void place_body(
         low = (v2){smaller(low.x, v.x), smaller(low.y, v.y)}, high = (v2){larger(high.x, v.x), larger(high.y, v.y)};
     }
     w->motion.x[body][lane] = middle.x, w->motion.y[body][lane] = middle.y, w->motion.angle[body][lane] = (float)angle;
-    w->motion.vx[body][lane] = w->motion.vy[body][lane] = w->motion.omega[body][lane] = w->rest[body][lane] = 0;
+    w->motion.vx[body][lane] = w->motion.vy[body][lane] = w->motion.omega[body][lane] = w->still_s[body][lane] = 0;
     struct bounds around = {{FAR, FAR}, {-FAR, -FAR}};
     widen_bounds(&around, low, high, (v2){0, 0});
     set_bounds(w, body, lane, around);
-    flock->own[lane].near[body].count = 0;
-    find_near(&flock->own[lane].near[body], &flock->own[lane].scene, around);
+    block->own[lane].near[body].count = 0;
+    find_near(&block->own[lane].near[body], &block->own[lane].scene, around);
 }
 
 static void lay_scene(struct scene *scene, const struct course *course, struct generator *generator)
@@ -148,19 +148,19 @@ static void start_walkers(
     vf still[WAYS * WALKER_ACTIONS] = {0};
     for (unsigned left = mask; left; left &= left - 1) {
         int number = __builtin_ctz(left), lane = number % LANES;
-        struct flock *flock = &group->flock[number / LANES];
-        struct walkers *w = &flock->walkers;
-        struct surroundings *own = &flock->own[lane];
+        struct walker_block *block = &group->block[number / LANES];
+        struct walkers *w = &block->walkers;
+        struct walker_env *own = &block->own[lane];
         own->begun = generators[number];
         lay_scene(&own->scene, settings, &generators[number]);
         const double x = TERRAIN_STEP * TERRAIN_STARTPAD / 2, y = TERRAIN_HEIGHT + 2 * LEG_HEIGHT;
-        place_body(flock, &group->model, HULL, lane, x, y, 0);
+        place_body(block, &group->model, HULL, lane, x, y, 0);
         w->push[lane] = (float)draw_uniform(&generators[number], -5, 5);
         for (int leg = 0; leg < 2; leg++) {
             const double angle = leg ? 0.05 : -0.05, hip = y - LEG_HEIGHT / 2 - LEG_DOWN;
             const double knee = y - LEG_HEIGHT * 3 / 2 - LEG_DOWN;
-            place_body(flock, &group->model, leg ? LEG_2 : LEG_1, lane, x, hip, angle);
-            place_body(flock, &group->model, leg ? LOWER_2 : LOWER_1, lane, x, knee, angle);
+            place_body(block, &group->model, leg ? LEG_2 : LEG_1, lane, x, hip, angle);
+            place_body(block, &group->model, leg ? LOWER_2 : LOWER_1, lane, x, knee, angle);
             w->on_ground[leg][lane] = 0;
         }
         for (int joint = 0; joint < JOINTS; joint++) {
@@ -177,7 +177,7 @@ static void close_walkers(void *memory)
 {
     struct walker_group *group = memory;
     for (int number = 0; number < WAYS * LANES; number++) {
-        struct scene *scene = &group->flock[number / LANES].own[number % LANES].scene;
+        struct scene *scene = &group->block[number / LANES].own[number % LANES].scene;
         if (scene->normal != NULL) close_ground(&scene->ground);
         free(scene->normal);
     }
@@ -189,7 +189,7 @@ static int open_walkers(void *memory, const void *settings)
     const struct course *course = settings;
     set_model(&group->model);
     for (int number = 0; number < WAYS * LANES; number++) {
-        struct scene *scene = &group->flock[number / LANES].own[number % LANES].scene;
+        struct scene *scene = &group->block[number / LANES].own[number % LANES].scene;
         if (open_ground(&scene->ground, course->length) < 0) {
             close_walkers(memory);
             return -1;
@@ -214,32 +214,32 @@ struct saved_walker {
 
 static void save_walker(const void *memory, int number, void *to)
 {
-    const struct flock *flock = &((const struct walker_group *)memory)->flock[number / LANES];
+    const struct walker_block *block = &((const struct walker_group *)memory)->block[number / LANES];
     const int lane = number % LANES;
     struct saved_walker saved;
     memset(&saved, 0, sizeof saved);
     for (size_t i = 0; i < sizeof(struct walkers) / sizeof(vi); i++)
-        saved.lane[i] = ((const vi *)&flock->walkers)[i][lane];
+        saved.lane[i] = ((const vi *)&block->walkers)[i][lane];
     for (int body = 0; body < BODIES; body++) {
-        const struct near *near = &flock->own[lane].near[body];
+        const struct near *near = &block->own[lane].near[body];
         saved.near[body].count = near->count;
         memcpy(saved.near[body].pair, near->pair, (size_t)near->count * sizeof(struct pair));
     }
-    saved.shaping = flock->own[lane].shaping;
-    saved.begun = flock->own[lane].begun;
+    saved.shaping = block->own[lane].shaping;
+    saved.begun = block->own[lane].begun;
     memcpy(to, &saved, sizeof saved);
 }
 
 static void load_walker(void *memory, const void *settings, int number, const void *from)
 {
-    struct flock *flock = &((struct walker_group *)memory)->flock[number / LANES];
+    struct walker_block *block = &((struct walker_group *)memory)->block[number / LANES];
     const int lane = number % LANES;
-    struct surroundings *own = &flock->own[lane];
+    struct walker_env *own = &block->own[lane];
     struct saved_walker saved;
     memcpy(&saved, from, sizeof saved);
     struct generator generator = saved.begun;
     for (size_t i = 0; i < sizeof(struct walkers) / sizeof(vi); i++)
-        ((vi *)&flock->walkers)[i][lane] = saved.lane[i];
+        ((vi *)&block->walkers)[i][lane] = saved.lane[i];
     memcpy(own->near, saved.near, sizeof own->near);
     own->shaping = saved.shaping;
     own->begun = saved.begun;
@@ -249,7 +249,7 @@ static void load_walker(void *memory, const void *settings, int number, const vo
 static void pose_walker(const void *memory, int number, float poses[BODIES][3])
 {
     const struct walker_group *group = memory;
-    const struct motion *m = &group->flock[number / LANES].walkers.motion;
+    const struct motion *m = &group->block[number / LANES].walkers.motion;
     const int lane = number % LANES;
     for (int body = 0; body < BODIES; body++) {
         v2 middle = {m->x[body][lane], m->y[body][lane]};
@@ -260,7 +260,7 @@ static void pose_walker(const void *memory, int number, float poses[BODIES][3])
 
 static const struct ground *ground_of_walker(const void *memory, int number)
 {
-    return &((const struct walker_group *)memory)->flock[number / LANES].own[number % LANES].scene.ground;
+    return &((const struct walker_group *)memory)->block[number / LANES].own[number % LANES].scene.ground;
 }
 
 static const struct task walker_task = {

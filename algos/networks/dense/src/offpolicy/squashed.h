@@ -52,7 +52,7 @@ static void sample_squashed(struct sample *sample, const float *out, int wide, c
             const float *at = out + (size_t)first * wide + c;
             const vf mean = column(at, wide, lanes), raw = column(at + actions, wide, lanes);
             const vf noise_column = column(noise + (size_t)first * actions + c, actions, lanes);
-            const vf log_std = within(raw, LEAST_LOG_STD, MOST_LOG_STD), spread = fast_exp(log_std) * noise_column;
+            const vf log_std = within(raw, MIN_LOG_STD, MAX_LOG_STD), spread = fast_exp(log_std) * noise_column;
             const vf u = mean + spread, density = ((noise_column * noise_column) * -0.5f - log_std) - HALF_LOG_2PI;
             logprob += density - log_tanh_derivative(u);
             *(vf *)(sample->action + c * REPLAY_BLOCK + first) = fast_tanh(u);
@@ -75,7 +75,7 @@ static void squashed_gradient(
             const size_t at = (size_t)c * REPLAY_BLOCK + first;
             const vf action = *(const vf *)(sample->action + at), raw = *(const vf *)(sample->raw + at);
             const vf slope = 1.0f - action * action;
-            const vi free = raw == within(raw, LEAST_LOG_STD, MOST_LOG_STD);
+            const vi free = raw == within(raw, MIN_LOG_STD, MAX_LOG_STD);
             const vf grad_u = *(const vf *)(grad_action + at) * slope + (grad_logprob + grad_logprob) * action;
             const vf grad_log_std = grad_u * *(const vf *)(sample->spread + at) - grad_logprob;
             float *to = grad + (size_t)first * wide + c;

@@ -8,11 +8,11 @@
 
 #include "runtime/native.h"
 
-#define MOST_SIDE 25 /* cells of a map's side */
+#define MAX_SIDE 25 /* cells of a map's side */
 #define VIEW 7       /* cells of a side of what the agent sees */
 #define MARGIN (VIEW - 1) /* walls around a map, so that no view leaves memory */
-#define MOST_CELLS ((MOST_SIDE + 2 * MARGIN) * (MOST_SIDE + MARGIN) + MARGIN)
-#define MOST_BALLS (MOST_SIDE / 2 + 1) /* that roll about */
+#define MAX_CELLS ((MAX_SIDE + 2 * MARGIN) * (MAX_SIDE + MARGIN) + MARGIN)
+#define MAX_BALLS (MAX_SIDE / 2 + 1) /* that roll about */
 
 /* MiniGrid's numbers of colours and of a door's states; and the colours by the order of their names. */
 enum { RED, GREEN, BLUE, PURPLE, YELLOW, GREY, COLOURS };
@@ -43,7 +43,7 @@ enum grid_map {
 
 /* What an episode is drawn by, each map reading what concerns it; envs/native/minigrid.py has the same fields. */
 struct grid_settings {
-    int32_t map, width, height, max_steps, see_through;
+    int32_t map, width, height, max_steps, see_through_walls;
     int32_t start_x, start_y, start_direction; /* start_x -1: drawn; of a full maze the agent's room */
     int32_t room_size, rows, columns;          /* of a map of rooms */
     int32_t fewest, most; /* rooms; or `most` is how many crossings, obstacles or quarters, or the lower strip's row */
@@ -59,8 +59,8 @@ struct grid {
     uint8_t x, y, direction, carried; /* 0 right, 1 down, 2 left, 3 up; a code */
     uint8_t place[2][2]; /* what the task asks about: doors; or where it ends well, and where badly */
     uint8_t asked;       /* code of the object to be picked up */
-    uint8_t ball[MOST_BALLS][2];
-    uint8_t cells[MOST_CELLS];
+    uint8_t ball[MAX_BALLS][2];
+    uint8_t cells[MAX_CELLS];
 };
 
 static inline int stride_of(const struct grid_settings *settings) { return settings->width + MARGIN; }

@@ -121,9 +121,9 @@ static void draw_crossing(struct level *s)
 {
     const int width = s->settings->width, height = s->settings->height;
     const uint8_t code = s->settings->walls ? WALL : LAVA;
-    int rivers[2 * MOST_SIDE], path[2 * MOST_SIDE], count = 0, columns = 0, steps = 0;
+    int rivers[2 * MAX_SIDE], path[2 * MAX_SIDE], count = 0, columns = 0, steps = 0;
     /* Rivers that run down, by their x; and those across, by their y: both with where the map begins and ends. */
-    int downward[MOST_SIDE + 2] = {0}, sideways[MOST_SIDE + 2] = {0}, downs = 0, sides = 0;
+    int downward[MAX_SIDE + 2] = {0}, sideways[MAX_SIDE + 2] = {0}, downs = 0, sides = 0;
     s->x = s->y = 1, s->direction = 0;
     put_goal(s);
     for (int x = 2; x < height - 2; x += 2) rivers[count++] = columns++;

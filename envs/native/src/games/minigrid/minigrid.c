@@ -51,7 +51,7 @@ static void observe(struct grid *grid, const void *memory, unsigned char *row)
     memset(row, 0, sizeof(int64_t));
     row[0] = (unsigned char)direction;
     /* A cell's fourth byte is written over by the next one's first. */
-    if (settings->see_through) {
+    if (settings->see_through_walls) {
         for (int i = 0; i < VIEW; i++)
             for (int j = 0; j < VIEW; j++, image += 3) memcpy(image, &shown[corner[i * right - j * ahead]], sizeof *shown);
     } else {

@@ -4,7 +4,7 @@
 
 #include "grid.h"
 
-#define MOST_ROOMS ((MOST_SIDE / 2) * (MOST_SIDE / 2)) /* of sides of at least 3 cells, whose walls are shared */
+#define MAX_ROOMS ((MAX_SIDE / 2) * (MAX_SIDE / 2)) /* of sides of at least 3 cells, whose walls are shared */
 #define TRIES 1000
 
 /* Sides, and directions to neighbours: right, down, left, up. */
@@ -16,7 +16,7 @@ struct room {
 
 struct house {
     struct level *s;
-    struct room room[MOST_ROOMS]; /* row by row */
+    struct room room[MAX_ROOMS]; /* row by row */
 };
 
 static struct room *room_at(struct house *house, int i, int j) { return house->room + j * house->s->settings->columns + i; }
@@ -100,8 +100,8 @@ static void put_agent(struct house *house, int i, int j)
 static int count_reached(struct house *house, int i, int j)
 {
     const int columns = house->s->settings->columns;
-    int waiting[MOST_ROOMS], many = 0, done = 0;
-    uint8_t seen[MOST_ROOMS] = {0};
+    int waiting[MAX_ROOMS], many = 0, done = 0;
+    uint8_t seen[MAX_ROOMS] = {0};
     waiting[many++] = j * columns + i, seen[j * columns + i] = 1;
     while (done < many) {
         const int room = waiting[done++];
@@ -209,7 +209,7 @@ void draw_rooms(struct level *s)
     else draw_unlock(&house);
 }
 
-#define MOST_LINKS 8 /* rooms of a chain */
+#define MAX_LINKS 8 /* rooms of a chain */
 
 struct link {
     int x, y, width, height, door[2]; /* the door by which one enters it */
@@ -217,7 +217,7 @@ struct link {
 
 struct chain {
     const struct level *s;
-    struct link link[MOST_LINKS];
+    struct link link[MAX_LINKS];
     int count;
 };
 

@@ -24,13 +24,13 @@ struct sanity_env {
 #define SHOWN(task) const struct sanity_env *task, const void *memory, float *seen
 #define SETTINGS const struct sanity_settings *settings = memory
 
-static inline void forget(struct sanity_env *env) { *env = (struct sanity_env){0}; }
+static inline void clear_env(struct sanity_env *env) { *env = (struct sanity_env){0}; }
 static inline int bit_of(uint32_t bits, int k) { return bits >> (k & 31) & 1; }
 
-static inline void begin_plainly(ENV(env))
+static inline void begin_empty(ENV(env))
 {
     (void)memory, (void)generator;
-    forget(env);
+    clear_env(env);
 }
 
 static inline void show_one(const void *state, const void *memory, float *seen)
@@ -73,7 +73,7 @@ static inline int play_blend(PLAYED(env))
 static inline void begin_delay(ENV(env))
 {
     (void)memory;
-    forget(env);
+    clear_env(env);
     env->number = (int32_t)draw_integer(generator, 0, DELAY_NUMBERS);
 }
 
@@ -119,7 +119,7 @@ static inline void show_cutoff(SHOWN(env))
 static inline void begin_digits(ENV(env))
 {
     SETTINGS;
-    forget(env);
+    clear_env(env);
     for (int k = 0; k < settings->digits; k++) env->bits |= (uint32_t)draw_integer(generator, 0, 2) << k;
 }
 
@@ -144,7 +144,7 @@ static inline void begin_forget(ENV(env))
 {
     SETTINGS;
     struct bits bits = bits_of(generator);
-    forget(env);
+    clear_env(env);
     env->number = (int32_t)draw_integer(generator, 0, 2);
     const int64_t more = settings->geometric(&bits, settings->end);
     env->count = more < settings->steps ? 1 + (int32_t)more : settings->steps;
@@ -169,7 +169,7 @@ static inline void show_forget(SHOWN(env))
 static inline void begin_recall(ENV(env))
 {
     (void)memory;
-    forget(env);
+    clear_env(env);
     env->number = (int32_t)draw_integer(generator, 0, 2);
 }
 
@@ -196,10 +196,10 @@ static inline void show_recall(SHOWN(env))
         .row_bytes = (shown) * sizeof(float)                                                                           \
     )
 
-SANITY_TASK(password, begin_plainly, show_password, PASSWORD_BITS, 2)
-SANITY_TASK(blend, begin_plainly, show_one, 1, 2)
+SANITY_TASK(password, begin_empty, show_password, PASSWORD_BITS, 2)
+SANITY_TASK(blend, begin_empty, show_one, 1, 2)
 SANITY_TASK(delay, begin_delay, show_delay, DELAY_NUMBERS + 1, 2)
-SANITY_TASK(cutoff, begin_plainly, show_cutoff, 4, 2)
+SANITY_TASK(cutoff, begin_empty, show_cutoff, 4, 2)
 SANITY_TASK(copy, begin_digits, show_copy, 2, 2)
 SANITY_TASK(forget, begin_forget, show_forget, 1, 2)
 SANITY_TASK(recall, begin_recall, show_recall, 2, 2)

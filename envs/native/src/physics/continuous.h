@@ -8,12 +8,12 @@
 #include "physics/positions.h"
 #include "physics/touches.h"
 
-#define MOST_IMPACTS 8 /* of one pair in one step, but for one */
+#define MAX_IMPACTS 8 /* of one pair in one step, but for one */
 #define IMPACT_BAUMGARTE 0.75f
 #define IMPACT_CORRECTIONS 20
 
 /* A body during one step. */
-struct mover {
+struct moving_body {
     const struct model *model;
     int body;
     struct near *near;
@@ -24,12 +24,12 @@ struct mover {
 };
 
 /* Push a body out of what it touches; returns its new place in `sweep->to`. */
-static void correct_impact(struct mover *mover, struct pair *const *touched, int count)
+static void correct_impact(struct moving_body *moving, struct pair *const *touched, int count)
 {
-    const struct model *model = mover->model;
-    const float mass = model->inverse_mass[mover->body], inertia = model->inverse_inertia[mover->body];
-    const v2 centre = model->centre[mover->body];
-    struct sweep *sweep = &mover->sweep;
+    const struct model *model = moving->model;
+    const float mass = model->inverse_mass[moving->body], inertia = model->inverse_inertia[moving->body];
+    const v2 centre = model->centre[moving->body];
+    struct sweep *sweep = &moving->sweep;
     for (int iteration = 0; iteration < IMPACT_CORRECTIONS; iteration++) {
         float deepest = 0;
         for (int k = 0; k < count; k++) {
@@ -56,19 +56,19 @@ static void correct_impact(struct mover *mover, struct pair *const *touched, int
 }
 
 /* Solve what a body touches at the moment of an impact, and move it through the rest of the step. */
-static void pass_impact(struct mover *mover, struct pair *const *touched, int count)
+static void resolve_impact(struct moving_body *moving, struct pair *const *touched, int count)
 {
-    const struct model *model = mover->model;
-    const float mass = model->inverse_mass[mover->body], inertia = model->inverse_inertia[mover->body];
-    struct sweep *sweep = &mover->sweep;
-    struct velocity *u = &mover->velocity;
+    const struct model *model = moving->model;
+    const float mass = model->inverse_mass[moving->body], inertia = model->inverse_inertia[moving->body];
+    struct sweep *sweep = &moving->sweep;
+    struct velocity *u = &moving->velocity;
     struct touches touches[PAIRS];
-    correct_impact(mover, touched, count);
+    correct_impact(moving, touched, count);
     sweep->from = sweep->to, sweep->angle_from = sweep->angle_to;
-    struct pose pose = pose_at(sweep->to, sweep->angle_to, model->centre[mover->body]);
+    struct pose pose = pose_at(sweep->to, sweep->angle_to, model->centre[moving->body]);
     for (int k = 0; k < count; k++)
         find_touches(&touches[k], &touched[k]->manifold, pose, sweep->to, mass, inertia);
-    iterate_touches(touches, count, u, mass, inertia, model->friction[mover->body]);
+    iterate_touches(touches, count, u, mass, inertia, model->friction[moving->body]);
     const float rest = (1.0f - sweep->begun) * STEP_S;
     v2 shift = scaled(rest, u->v);
     if (dot(shift, shift) > MAX_TRANSLATION * MAX_TRANSLATION) u->v = scaled(MAX_TRANSLATION / length(shift), u->v);
@@ -79,35 +79,35 @@ static void pass_impact(struct mover *mover, struct pair *const *touched, int co
 }
 
 /* Fit the fat box around a body that has moved; what is near is looked up anew if it had left it. */
-static void follow(struct mover *mover, const struct scene *scene)
+static void update_moving_bounds(struct moving_body *moving, const struct scene *scene)
 {
-    const struct polygon *shape = &mover->model->shape[mover->body];
-    const v2 centre = mover->model->centre[mover->body];
-    struct pose from = pose_at(mover->sweep.from, mover->sweep.angle_from, centre);
-    struct pose to = pose_at(mover->sweep.to, mover->sweep.angle_to, centre);
+    const struct polygon *shape = &moving->model->shape[moving->body];
+    const v2 centre = moving->model->centre[moving->body];
+    struct pose from = pose_at(moving->sweep.from, moving->sweep.angle_from, centre);
+    struct pose to = pose_at(moving->sweep.to, moving->sweep.angle_to, centre);
     v2 low = placed(to, shape->vertex[0]), high = low;
     for (int i = 0; i < shape->count; i++) {
         v2 a = placed(from, shape->vertex[i]), b = placed(to, shape->vertex[i]);
         low = (v2){smaller(low.x, smaller(a.x, b.x)), smaller(low.y, smaller(a.y, b.y))};
         high = (v2){larger(high.x, larger(a.x, b.x)), larger(high.y, larger(a.y, b.y))};
     }
-    if (!widen_bounds(&mover->around, low, high, sub(to.p, from.p))) return;
-    find_near(mover->near, scene, mover->around);
+    if (!widen_bounds(&moving->around, low, high, sub(to.p, from.p))) return;
+    find_near(moving->near, scene, moving->around);
 }
 
 /* The pair that a body meets first in the rest of its step, and when; NULL where it meets none. */
-static struct pair *first_impact(struct mover *mover, const struct scene *scene, float *when)
+static struct pair *first_impact(struct moving_body *moving, const struct scene *scene, float *when)
 {
     struct pair *first = NULL;
-    for (int i = mover->near->count - 1; i >= 0; i--) {
-        struct pair *pair = &mover->near->pair[i];
-        if (!pair->enabled || pair->impacts > MOST_IMPACTS) continue;
+    for (int i = moving->near->count - 1; i >= 0; i--) {
+        struct pair *pair = &moving->near->pair[i];
+        if (!pair->enabled || pair->impacts > MAX_IMPACTS) continue;
         if (!pair->known) {
             struct piece piece;
             get_piece(&piece, scene, pair->piece);
-            const float begun = mover->sweep.begun;
+            const float begun = moving->sweep.begun;
             float t = find_impact(
-                &piece.polygon, &mover->model->shape[mover->body], mover->model->centre[mover->body], mover->sweep
+                &piece.polygon, &moving->model->shape[moving->body], moving->model->centre[moving->body], moving->sweep
             );
             pair->impact = t < 1 ? smaller(begun + (1.0f - begun) * t, 1) : 1;
             pair->known = 1;
@@ -119,16 +119,16 @@ static struct pair *first_impact(struct mover *mover, const struct scene *scene,
 
 /* Whether a body may come to touch anything in this step: no for most, by looking along the faces of what is near. A point
  * of the body turns by an angle at a distance of `reach` at most, and so leaves its chord by reach * angle^2 / 8. */
-static int may_impact(struct mover *mover, const struct scene *scene, const struct polygon *before)
+static int can_impact(struct moving_body *moving, const struct scene *scene, const struct polygon *before)
 {
     const float least_gap = IMPACT_DISTANCE + IMPACT_TOLERANCE + 1e-4f;
-    const float turn = mover->sweep.angle_to - mover->sweep.angle_from;
-    const float gap = least_gap + mover->model->reach[mover->body] * turn * turn * 0.125f;
+    const float turn = moving->sweep.angle_to - moving->sweep.angle_from;
+    const float gap = least_gap + moving->model->reach[moving->body] * turn * turn * 0.125f;
     struct polygon after;
     int some = 0;
     place_polygon(
-        &after, &mover->model->shape[mover->body],
-        pose_at(mover->sweep.to, mover->sweep.angle_to, mover->model->centre[mover->body])
+        &after, &moving->model->shape[moving->body],
+        pose_at(moving->sweep.to, moving->sweep.angle_to, moving->model->centre[moving->body])
     );
     v2 low = before->vertex[0], high = low;
     for (int k = 0; k < before->count; k++) {
@@ -136,8 +136,8 @@ static int may_impact(struct mover *mover, const struct scene *scene, const stru
         low = (v2){smaller(low.x, smaller(a.x, b.x)), smaller(low.y, smaller(a.y, b.y))};
         high = (v2){larger(high.x, larger(a.x, b.x)), larger(high.y, larger(a.y, b.y))};
     }
-    for (int i = 0; i < mover->near->count; i++) {
-        struct pair *pair = &mover->near->pair[i];
+    for (int i = 0; i < moving->near->count; i++) {
+        struct pair *pair = &moving->near->pair[i];
         struct piece piece;
         get_piece(&piece, scene, pair->piece);
         const struct polygon *ground = &piece.polygon;
@@ -163,33 +163,33 @@ static int may_impact(struct mover *mover, const struct scene *scene, const stru
 }
 
 /* Let a body meet all that it meets. Bodies do not meet each other, and their joints wait, so that each is by itself. */
-static void solve_impacts(struct mover *mover, const struct scene *scene)
+static void solve_impacts(struct moving_body *moving, const struct scene *scene)
 {
-    const struct polygon *shape = &mover->model->shape[mover->body];
-    const v2 centre = mover->model->centre[mover->body];
+    const struct polygon *shape = &moving->model->shape[moving->body];
+    const v2 centre = moving->model->centre[moving->body];
     for (;;) {
         float when = 1;
-        struct pair *first = first_impact(mover, scene, &when);
+        struct pair *first = first_impact(moving, scene, &when);
         if (first == NULL || 1.0f - 10.0f * EPSILON < when) return;
-        struct sweep before = mover->sweep;
-        advance_sweep(&mover->sweep, when);
-        mover->sweep.to = mover->sweep.from, mover->sweep.angle_to = mover->sweep.angle_from;
-        struct pose pose = pose_at(mover->sweep.to, mover->sweep.angle_to, centre);
+        struct sweep before = moving->sweep;
+        advance_sweep(&moving->sweep, when);
+        moving->sweep.to = moving->sweep.from, moving->sweep.angle_to = moving->sweep.angle_from;
+        struct pose pose = pose_at(moving->sweep.to, moving->sweep.angle_to, centre);
         struct polygon body;
         place_polygon(&body, shape, pose);
 
         struct pair *touched[PAIRS];
         int count = 0;
-        for (int i = mover->near->count; i >= 0; i--) {
+        for (int i = moving->near->count; i >= 0; i--) {
             /* The one that is met comes first, then the others from the newest on. */
-            struct pair *pair = i == mover->near->count ? first : &mover->near->pair[i];
-            if (pair == first && i < mover->near->count) continue;
+            struct pair *pair = i == moving->near->count ? first : &moving->near->pair[i];
+            if (pair == first && i < moving->near->count) continue;
             struct piece piece;
             get_piece(&piece, scene, pair->piece);
             int was = pair->touching;
             pair->enabled = 1;
             pair->touching = update_manifold(&pair->manifold, &piece, shape, &body, pose);
-            note(&mover->events, was, pair->touching);
+            record_touch(&moving->events, was, pair->touching);
             if (pair->touching) touched[count++] = pair;
             if (pair == first && !pair->touching) break;
         }
@@ -197,12 +197,12 @@ static void solve_impacts(struct mover *mover, const struct scene *scene)
         first->impacts++;
         if (!first->touching) {
             first->enabled = 0;
-            mover->sweep = before;
+            moving->sweep = before;
             continue;
         }
-        pass_impact(mover, touched, count);
-        for (int i = 0; i < mover->near->count; i++) mover->near->pair[i].known = 0;
-        follow(mover, scene);
+        resolve_impact(moving, touched, count);
+        for (int i = 0; i < moving->near->count; i++) moving->near->pair[i].known = 0;
+        update_moving_bounds(moving, scene);
     }
 }
 

@@ -1,8 +1,8 @@
 /* What games of ball and paddle have in common. A serve is drawn by a generator that is a game's own, and goes on from
  * point to point. */
 
-#ifndef PADDOCK_SERVE_H
-#define PADDOCK_SERVE_H
+#ifndef PADDOCK_PADDLE_H
+#define PADDOCK_PADDLE_H
 
 #include "game.h"
 

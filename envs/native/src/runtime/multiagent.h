@@ -1,14 +1,14 @@
 /* One step of a vector's worlds: who acts, ends and is born, as envs/vector/multiagent_slots.py has it. */
 
-#ifndef PADDOCK_WORLDS_H
-#define PADDOCK_WORLDS_H
+#ifndef PADDOCK_MULTIAGENT_H
+#define PADDOCK_MULTIAGENT_H
 
 #include <string.h>
 
 #include "vector.h"
 
 /* Enter what is so whatever the game does, for rows `first` and on. */
-INLINE void open_books(const struct rows *rows, size_t first, size_t count)
+INLINE void clear_results(const struct rows *rows, size_t first, size_t count)
 {
     memset(rows->reward + first, 0, count * sizeof *rows->reward);
     memset(rows->terminated + first, 0, count);
@@ -17,7 +17,7 @@ INLINE void open_books(const struct rows *rows, size_t first, size_t count)
 }
 
 /* Enter how the life in a row ended; the row is nobody's from then on. */
-INLINE void end_life(const struct rows *rows, size_t i, size_t row_bytes)
+INLINE void end_agent(const struct rows *rows, size_t i, size_t row_bytes)
 {
     unsigned char *own = rows->observation + i * row_bytes;
     memcpy(rows->final + i * row_bytes, own, row_bytes);
@@ -27,9 +27,9 @@ INLINE void end_life(const struct rows *rows, size_t i, size_t row_bytes)
     rows->alive[i] = rows->acts[i] = 0;
 }
 
-/* Enter what a step did to the seats of one world, of which `was` says who lived before it; whether it is over. */
-INLINE int close_books(
-    const struct rows *rows, size_t first, int seats, size_t row_bytes, const uint8_t *was, int cut_off
+/* Enter what a step did to the seats of one world, of which `alive_before` says who lived before it; whether it is over. */
+INLINE int finish_step(
+    const struct rows *rows, size_t first, int seats, size_t row_bytes, const uint8_t *alive_before, int cut_off
 )
 {
     int living = 0;
@@ -37,40 +37,40 @@ INLINE int close_books(
         const size_t i = first + k;
         rows->running_return[i] += rows->reward[i];
         if (cut_off && rows->alive[i] && !rows->terminated[i]) {
-            if (was[k]) rows->truncated[i] = 1;
+            if (alive_before[k]) rows->truncated[i] = 1;
             else { /* born too late to be told of it */
                 memset(rows->observation + i * row_bytes, 0, row_bytes);
                 rows->alive[i] = rows->acts[i] = 0;
             }
         }
-        if (rows->terminated[i] | rows->truncated[i]) end_life(rows, i, row_bytes);
+        if (rows->terminated[i] | rows->truncated[i]) end_agent(rows, i, row_bytes);
         living |= rows->alive[i];
     }
     return !living;
 }
 
 /* Step groups of LANES worlds; a number of seats that is known makes it faster. */
-INLINE void step_seats(const struct vector *vector, const struct step *step, int first, int last, int seats)
+INLINE void step_multiagent_groups(const struct vector *vector, const struct step *step, int first, int last, int seats)
 {
     const struct task *task = vector->task;
     const struct rows *rows = step->rows;
     const size_t row_bytes = vector->row_bytes;
-    uint8_t was[LANES * MAX_SEATS];
+    uint8_t alive_before[LANES * MAX_AGENTS];
     for (int g = first; g < last; g++) {
         const unsigned mask = lanes_of(vector, g, step->chosen);
         const size_t base = (size_t)g * LANES, at = base * seats;
         if (mask == ALL_LANES) {
-            open_books(rows, at, LANES * seats);
-            memcpy(was, rows->alive + at, LANES * seats);
+            clear_results(rows, at, LANES * seats);
+            memcpy(alive_before, rows->alive + at, LANES * seats);
         } else
             for (unsigned rest = mask; rest; rest &= rest - 1) {
                 const size_t lane = __builtin_ctz(rest);
-                open_books(rows, at + lane * seats, seats);
-                memcpy(was + lane * seats, rows->alive + at + lane * seats, seats);
+                clear_results(rows, at + lane * seats, seats);
+                memcpy(alive_before + lane * seats, rows->alive + at + lane * seats, seats);
             }
         if (!mask) continue;
-        const struct seat_rows own = seats_from(vector, rows, base);
-        task->step_worlds(
+        const struct agent_rows own = agent_rows_at(vector, rows, base);
+        task->step_multiagent(
             vector->groups + vector->stride * g, vector->settings, vector->generators + base, mask,
             (const int64_t *)rows->action + at, &own
         );
@@ -79,17 +79,17 @@ INLINE void step_seats(const struct vector *vector, const struct step *step, int
             const int lane = __builtin_ctz(rest);
             const size_t world = base + lane;
             const int cut_off = ++vector->clock[world] >= vector->time_limit && vector->time_limit;
-            rows->over[world] = close_books(rows, world * seats, seats, row_bytes, was + (size_t)lane * seats, cut_off);
+            rows->over[world] = finish_step(rows, world * seats, seats, row_bytes, alive_before + (size_t)lane * seats, cut_off);
             over |= (unsigned)rows->over[world] << lane;
         }
-        if (over && vector->same_step) restart_worlds(vector, g, over, rows);
+        if (over && vector->same_step) restart_multiagent(vector, g, over, rows);
     }
 }
 
-static void step_worlds(const struct vector *vector, const struct step *step, int first, int last)
+static void step_multiagent(const struct vector *vector, const struct step *step, int first, int last)
 {
-    if (vector->seats == 2) step_seats(vector, step, first, last, 2);
-    else step_seats(vector, step, first, last, vector->seats);
+    if (vector->seats == 2) step_multiagent_groups(vector, step, first, last, 2);
+    else step_multiagent_groups(vector, step, first, last, vector->seats);
 }
 
 #endif

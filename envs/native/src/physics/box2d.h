@@ -1,9 +1,9 @@
 /* One step of Box2D's world for WAYS flocks of LANES walkers, each on a ground of its own. */
 
-#ifndef PADDOCK_WORLD_H
-#define PADDOCK_WORLD_H
+#ifndef PADDOCK_BOX2D_H
+#define PADDOCK_BOX2D_H
 
-#include "classic/continuous.h"
+#include "physics/continuous.h"
 
 #define MOTORS_TORQUE 80.0f
 
@@ -13,27 +13,27 @@ static const float MOTOR_SPEED[JOINTS] = {4, 6, 4, 6}; /* rad/s */
 struct walkers {
     struct motion motion;
     struct joints joints;
-    vf rest[BODIES]; /* s, how long each body has hardly moved */
+    vf still_s[BODIES]; /* s, how long each body has hardly moved */
     vf low_x[BODIES], low_y[BODIES], high_x[BODIES], high_y[BODIES]; /* fat boxes */
     vi fallen, on_ground[2];
     vf push; /* N on the hull in the first step */
 };
 
 /* What each walker has for itself. */
-struct surroundings {
+struct walker_env {
     struct scene scene;
     struct near near[BODIES];
     double shaping;
     struct generator begun; /* as it was before the ground was drawn: a saved walker's ground is drawn again */
 };
 
-struct flock {
+struct walker_block {
     struct walkers walkers;
-    struct surroundings own[LANES];
+    struct walker_env own[LANES];
 };
 
 struct walker_group {
-    struct flock flock[WAYS];
+    struct walker_block block[WAYS];
     struct model model;
 };
 
@@ -48,7 +48,7 @@ INLINE void set_bounds(struct walkers *w, int body, int lane, struct bounds boun
     w->high_x[body][lane] = bounds.high.x, w->high_y[body][lane] = bounds.high.y;
 }
 
-static void hear(struct walkers *w, int body, int lane, const struct events *events)
+static void record_events(struct walkers *w, int body, int lane, const struct events *events)
 {
     if (body == HULL && events->began) w->fallen[lane] = -1;
     if (events->changed && (body == LOWER_1 || body == LOWER_2)) w->on_ground[body == LOWER_2][lane] = -events->touches;
@@ -76,7 +76,7 @@ static void fill_slots(struct island *island, int body, int lane, const struct n
     }
 }
 
-static void keep_impulses(const struct island *island, int body, int lane, struct near *near)
+static void store_impulses(const struct island *island, int body, int lane, struct near *near)
 {
     int slot = 0;
     for (int i = near->count - 1; i >= 0 && slot < SLOTS; i--) {
@@ -130,31 +130,31 @@ static void place_contact(struct contact *c, const struct frames *f, const struc
 }
 
 /* The bodies that hardly move for half a second stop; the motors wake them in the next step. Returns the lanes where. */
-static vi rest(struct walkers *w, struct motion *m, vi solved)
+static vi sleep_bodies(struct walkers *w, struct motion *m, vi solved)
 {
     const float angular = ANGULAR_SLOP * ANGULAR_SLOP, linear = 0.01f * 0.01f;
     vf least_rest = splat(FAR);
     for (int body = 0; body < BODIES; body++) {
         vi moves = (m->omega[body] * m->omega[body] > angular) |
                    (m->vx[body] * m->vx[body] + m->vy[body] * m->vy[body] > linear);
-        w->rest[body] = keep(~moves, w->rest[body] + STEP_S);
-        least_rest = least(least_rest, w->rest[body]);
+        w->still_s[body] = keep(~moves, w->still_s[body] + STEP_S);
+        least_rest = least(least_rest, w->still_s[body]);
     }
     vi asleep = (least_rest >= 0.5f) & solved;
     for (int body = 0; body < BODIES; body++) {
         m->vx[body] = keep(~asleep, m->vx[body]), m->vy[body] = keep(~asleep, m->vy[body]);
         m->omega[body] = keep(~asleep, m->omega[body]);
-        w->rest[body] = keep(~asleep, w->rest[body]);
+        w->still_s[body] = keep(~asleep, w->still_s[body]);
     }
     return asleep;
 }
 
 /* Look up what is near the bodies that have left their fat boxes. */
-static void follow_bodies(
-    struct flock *flock, const struct model *model, const struct frames *from, const struct frames *to, unsigned mask
+static void update_bounds(
+    struct walker_block *block, const struct model *model, const struct frames *from, const struct frames *to, unsigned mask
 )
 {
-    struct walkers *w = &flock->walkers;
+    struct walkers *w = &block->walkers;
     for (int body = 0; body < BODIES; body++) {
         const struct polygon *shape = &model->shape[body];
         vf low_x = splat(FAR), low_y = low_x, high_x = -low_x, high_y = -low_x;
@@ -179,21 +179,21 @@ static void follow_bodies(
                 &around, (v2){low_x[lane], low_y[lane]}, (v2){high_x[lane], high_y[lane]}, shift
             );
             set_bounds(w, body, lane, around);
-            find_near(&flock->own[lane].near[body], &flock->own[lane].scene, around);
+            find_near(&block->own[lane].near[body], &block->own[lane].scene, around);
         }
     }
 }
 
-static void meet_ground(
-    struct flock *flock, const struct model *model, struct motion *m, const struct frames *frames, int body, int lane
+static void solve_ground_impacts(
+    struct walker_block *block, const struct model *model, struct motion *m, const struct frames *frames, int body, int lane
 )
 {
-    struct walkers *w = &flock->walkers;
+    struct walkers *w = &block->walkers;
     const struct motion *before = &w->motion;
-    struct mover mover = {
+    struct moving_body moving = {
         .model = model,
         .body = body,
-        .near = &flock->own[lane].near[body],
+        .near = &block->own[lane].near[body],
         .sweep = {{before->x[body][lane], before->y[body][lane]}, {m->x[body][lane], m->y[body][lane]},
                   before->angle[body][lane], m->angle[body][lane], 0},
         .velocity = {{m->vx[body][lane], m->vy[body][lane]}, m->omega[body][lane]},
@@ -201,23 +201,23 @@ static void meet_ground(
     };
     struct polygon start;
     place_polygon(&start, &model->shape[body], frame_of(frames, body, lane));
-    if (!may_impact(&mover, &flock->own[lane].scene, &start)) return;
-    solve_impacts(&mover, &flock->own[lane].scene);
-    m->x[body][lane] = mover.sweep.to.x, m->y[body][lane] = mover.sweep.to.y;
-    m->angle[body][lane] = mover.sweep.angle_to;
-    m->vx[body][lane] = mover.velocity.v.x, m->vy[body][lane] = mover.velocity.v.y;
-    m->omega[body][lane] = mover.velocity.omega;
-    set_bounds(w, body, lane, mover.around);
-    hear(w, body, lane, &mover.events);
+    if (!can_impact(&moving, &block->own[lane].scene, &start)) return;
+    solve_impacts(&moving, &block->own[lane].scene);
+    m->x[body][lane] = moving.sweep.to.x, m->y[body][lane] = moving.sweep.to.y;
+    m->angle[body][lane] = moving.sweep.angle_to;
+    m->vx[body][lane] = moving.velocity.v.x, m->vy[body][lane] = moving.velocity.v.y;
+    m->omega[body][lane] = moving.velocity.omega;
+    set_bounds(w, body, lane, moving.around);
+    record_events(w, body, lane, &moving.events);
 }
 
 /* Find what the walkers of the mask touch, and make ready what is to be solved. */
 static void begin_step(
-    struct flock *flock, const struct model *model, struct island *island, const struct frames *frames, unsigned mask,
+    struct walker_block *block, const struct model *model, struct island *island, const struct frames *frames, unsigned mask,
     const vf action[JOINTS]
 )
 {
-    struct walkers *w = &flock->walkers;
+    struct walkers *w = &block->walkers;
     struct motion *m = &island->motion;
     *m = w->motion;
     island->kept = w->joints;
@@ -225,16 +225,16 @@ static void begin_step(
     for (unsigned left = mask; left; left &= left - 1) {
         int lane = __builtin_ctz(left);
         for (int body = 0; body < BODIES; body++) {
-            struct near *near = &flock->own[lane].near[body];
+            struct near *near = &block->own[lane].near[body];
             if (near->count == 0) continue;
             struct pose pose = frame_of(frames, body, lane);
             struct polygon placed_;
             struct events events = {0};
             place_polygon(&placed_, &model->shape[body], pose);
             update_near(
-                near, &flock->own[lane].scene, get_bounds(w, body, lane), &model->shape[body], &placed_, pose, &events
+                near, &block->own[lane].scene, get_bounds(w, body, lane), &model->shape[body], &placed_, pose, &events
             );
-            hear(w, body, lane, &events);
+            record_events(w, body, lane, &events);
             fill_slots(island, body, lane, near);
         }
     }
@@ -259,22 +259,22 @@ static void begin_step(
 
 /* Note what was solved, and let the walkers of the mask meet what they would otherwise pass into. */
 static void end_step(
-    struct flock *flock, const struct model *model, struct island *island, const struct frames *from, unsigned mask,
+    struct walker_block *block, const struct model *model, struct island *island, const struct frames *from, unsigned mask,
     vi solved
 )
 {
-    struct walkers *w = &flock->walkers;
+    struct walkers *w = &block->walkers;
     struct motion *m = &island->motion;
     struct frames to;
     for (unsigned left = mask; left; left &= left - 1)
         for (int body = 0, lane = __builtin_ctz(left); body < BODIES; body++)
-            keep_impulses(island, body, lane, &flock->own[lane].near[body]);
-    unsigned awake = mask & ~to_bits(rest(w, m, solved));
+            store_impulses(island, body, lane, &block->own[lane].near[body]);
+    unsigned awake = mask & ~to_bits(sleep_bodies(w, m, solved));
     find_frames(&to, m, model);
-    follow_bodies(flock, model, from, &to, mask);
+    update_bounds(block, model, from, &to, mask);
     for (unsigned left = awake; left; left &= left - 1)
         for (int body = 0, lane = __builtin_ctz(left); body < BODIES; body++)
-            if (flock->own[lane].near[body].count > 0) meet_ground(flock, model, m, from, body, lane);
+            if (block->own[lane].near[body].count > 0) solve_ground_impacts(block, model, m, from, body, lane);
     w->motion = *m;
     w->joints = island->kept;
 }
@@ -288,14 +288,14 @@ static void step_world(struct walker_group *group, const unsigned masks[WAYS], c
     const struct model *model = &group->model;
     for (int way = 0; way < WAYS; way++) {
         lanes[way] = from_bits(masks[way]);
-        find_frames(&frames[way], &group->flock[way].walkers.motion, model);
-        begin_step(&group->flock[way], model, &islands[way], &frames[way], masks[way], action[way]);
+        find_frames(&frames[way], &group->block[way].walkers.motion, model);
+        begin_step(&group->block[way], model, &islands[way], &frames[way], masks[way], action[way]);
     }
     solve_velocities(islands, model);
     for (int way = 0; way < WAYS; way++) integrate(&islands[way].motion);
     solve_positions(islands, model, lanes, solved);
     for (int way = 0; way < WAYS; way++)
-        end_step(&group->flock[way], model, &islands[way], &frames[way], masks[way], solved[way]);
+        end_step(&group->block[way], model, &islands[way], &frames[way], masks[way], solved[way]);
 }
 
 #endif

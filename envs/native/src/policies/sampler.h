@@ -2,8 +2,8 @@
  *
  * Actions, their log-probabilities and what environments take are those of `LeafHead` in algos/networks/heads/head.py. */
 
-#ifndef PADDOCK_DRAWN_H
-#define PADDOCK_DRAWN_H
+#ifndef PADDOCK_SAMPLER_H
+#define PADDOCK_SAMPLER_H
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ INLINE uint64_t read_ticks(void)
 }
 
 /* What each thread takes for its share. */
-struct stage {
+struct buffers {
     vf *one, *other, *third; /* a layer's values each, or an action's */
     struct forward forward;  /* of few rows */
     float *input;            /* that many rows of what goes in, and of what comes out */
@@ -35,11 +35,11 @@ struct stage {
 };
 
 /* Outputs of environments from `base` on, another in each lane; where they are, `one` or `other`. */
-INLINE vf *run_lanes(const struct steps *steps, const float *observation, int count, const struct stage *stage)
+INLINE vf *run_lanes(const struct steps *steps, const float *observation, int count, const struct buffers *buffers)
 {
     const int32_t *sizes = steps->sizes;
     const float *weights = steps->weights;
-    vf *one = stage->one, *other = stage->other;
+    vf *one = buffers->one, *other = buffers->other;
     gather_rows(observation, sizes[0], count, one);
     for (int k = 0; steps->mean && k < sizes[0]; k++)
         one[k] = standardized(one[k], steps->mean[k], steps->std[k], steps->clip);
@@ -55,34 +55,34 @@ INLINE vf *run_lanes(const struct steps *steps, const float *observation, int co
 }
 
 /* The same with a lane for each output of a layer: lanes without an environment cost nothing then. */
-INLINE vf *run_few(const struct steps *steps, const float *observation, int count, const struct stage *stage)
+INLINE vf *run_few(const struct steps *steps, const float *observation, int count, const struct buffers *buffers)
 {
     const int inputs = steps->sizes[0], width = steps->sizes[steps->layers];
     for (int i = 0; steps->mean && i < count; i++)
         for (int k = 0; k < inputs; k++) {
             float x = (observation[i * inputs + k] - steps->mean[k]) / steps->std[k];
             x = x < -steps->clip ? -steps->clip : x;
-            stage->input[i * inputs + k] = x > steps->clip ? steps->clip : x;
+            buffers->input[i * inputs + k] = x > steps->clip ? steps->clip : x;
         }
-    float *out = stage->input + (size_t)count * inputs;
-    forward_some(&stage->forward, steps->mean ? stage->input : observation, NULL, out, count, stage->widest);
-    gather_rows(out, width, count, stage->one);
-    return stage->one;
+    float *out = buffers->input + (size_t)count * inputs;
+    forward_some(&buffers->forward, steps->mean ? buffers->input : observation, NULL, out, count, buffers->widest);
+    gather_rows(out, width, count, buffers->one);
+    return buffers->one;
 }
 
 /* The same of rows of bytes. */
-INLINE vf *run_rows_of_bytes(const struct steps *steps, const uint8_t *rows, int count, const struct stage *stage)
+INLINE vf *run_rows_of_bytes(const struct steps *steps, const uint8_t *rows, int count, const struct buffers *buffers)
 {
-    const struct sparse sparse = expand_some(&stage->expanded, steps->features, rows, count);
+    const struct sparse sparse = expand_some(&buffers->expanded, steps->features, rows, count);
     const int width = steps->sizes[steps->layers];
-    forward_some(&stage->forward, NULL, &sparse, stage->input, count, stage->widest);
-    gather_rows(stage->input, width, count, stage->one);
-    forbid_lanes(steps->features, rows, width, count, stage->one);
-    return stage->one;
+    forward_some(&buffers->forward, NULL, &sparse, buffers->input, count, buffers->widest);
+    gather_rows(buffers->input, width, count, buffers->one);
+    forbid_lanes(steps->features, rows, width, count, buffers->one);
+    return buffers->one;
 }
 
 /* Draw choices of `width` outputs; the noise is gone then. */
-INLINE vf draw_choices(const vf *out, vf *noise, int width, vf *logprob)
+INLINE vf sample_choices(const vf *out, vf *noise, int width, vf *logprob)
 {
     vf top = out[0];
     for (int k = 0; k < width; k++) noise[k] = out[k] + noise[k];
@@ -97,12 +97,12 @@ INLINE vf draw_choices(const vf *out, vf *noise, int width, vf *logprob)
 }
 
 /* Draw numbers in [-1, 1]; what the environments take of them is left in `noise`. */
-INLINE void draw_between(const struct steps *steps, const vf *out, vf *noise, int count, vf *action)
+INLINE void sample_bounded(const struct steps *steps, const vf *out, vf *noise, int count, vf *action)
 {
     for (int k = 0; k < count; k++) {
         vf a;
-        if (steps->drawn == DRAWN_SOFT)
-            a = fast_tanh(out[k] + fast_exp(within(out[count + k], LEAST_LOG_STD, MOST_LOG_STD)) * noise[k]);
+        if (steps->sampling == SAMPLE_SOFT)
+            a = fast_tanh(out[k] + fast_exp(within(out[count + k], MIN_LOG_STD, MAX_LOG_STD)) * noise[k]);
         else
             a = within(fast_tanh(out[k]) + noise[k], -1, 1);
         action[k] = a;
@@ -111,7 +111,7 @@ INLINE void draw_between(const struct steps *steps, const vf *out, vf *noise, in
 }
 
 /* Draw numbers; what the environments take of them is left in `noise`. */
-INLINE void draw_numbers(const struct steps *steps, const vf *out, vf *noise, int width, vf *action, vf *logprob)
+INLINE void sample_gaussian(const struct steps *steps, const vf *out, vf *noise, int width, vf *action, vf *logprob)
 {
     vf density = splat(0), slope = splat(0);
     for (int k = 0; k < width; k++) {
@@ -119,19 +119,19 @@ INLINE void draw_numbers(const struct steps *steps, const vf *out, vf *noise, in
         vf scaled = (a - out[k]) * steps->inverse[k];
         density += ((scaled * scaled) * -0.5f - steps->log_std[k]) - HALF_LOG_2PI;
         action[k] = a;
-        if (steps->drawn == DRAWN_SQUASHED) {
+        if (steps->sampling == SAMPLE_SQUASHED) {
             slope += log_tanh_derivative(a) + steps->log_half[k];
             a = (fast_tanh(a) + 1.0f) * steps->half[k] + steps->low[k];
         }
         noise[k] = within(a, steps->low[k], steps->high[k]);
     }
-    *logprob = steps->drawn == DRAWN_SQUASHED ? density - slope : density;
+    *logprob = steps->sampling == SAMPLE_SQUASHED ? density - slope : density;
 }
 
 /* Choose for `count` environments from `base` on, LANES at most, in step t; the first whose action is none, or -1. */
-static int choose_some(
+static int sample_actions(
     const struct vector *vector, const struct steps *steps, const struct rows *rows, int64_t t, int base, int count,
-    const struct stage *stage
+    const struct buffers *buffers
 )
 {
     const int width = steps->sizes[steps->layers];
@@ -140,38 +140,38 @@ static int choose_some(
     const float *observation = (const float *)bytes;
     /* Four lanes are no faster than rows, which use each weight that is read four times. */
     const int few = LANES == 4 || 2 * count <= LANES;
-    const vf *out = steps->features ? run_rows_of_bytes(steps, bytes, count, stage)
-                  : few ? run_few(steps, observation, count, stage) : run_lanes(steps, observation, count, stage);
-    vf *noise = out == stage->one ? stage->other : stage->one, logprob = splat(0);
-    const int drawn_width = steps->drawn == DRAWN_CHOICE ? width : steps->numbers;
-    gather_rows(steps->noise + at * drawn_width, drawn_width, count, noise);
-    if (steps->drawn == DRAWN_CHOICE) {
-        const vf choice = draw_choices(out, noise, width, &logprob);
+    const vf *out = steps->features ? run_rows_of_bytes(steps, bytes, count, buffers)
+                  : few ? run_few(steps, observation, count, buffers) : run_lanes(steps, observation, count, buffers);
+    vf *noise = out == buffers->one ? buffers->other : buffers->one, logprob = splat(0);
+    const int action_width = steps->sampling == SAMPLE_CHOICE ? width : steps->numbers;
+    gather_rows(steps->noise + at * action_width, action_width, count, noise);
+    if (steps->sampling == SAMPLE_CHOICE) {
+        const vf choice = sample_choices(out, noise, width, &logprob);
         int64_t *drawn = (int64_t *)steps->action + at, *sent = (int64_t *)rows->action + base;
         for (int i = 0; i < count; i++) drawn[i] = sent[i] = (int64_t)(int32_t)choice[i];
         memcpy(steps->logprob + at, &logprob, (size_t)count * sizeof(float));
         return -1;
     }
-    if (steps->drawn == DRAWN_SOFT || steps->drawn == DRAWN_TANH)
-        draw_between(steps, out, noise, drawn_width, stage->third);
+    if (steps->sampling == SAMPLE_SOFT || steps->sampling == SAMPLE_TANH)
+        sample_bounded(steps, out, noise, action_width, buffers->third);
     else
-        draw_numbers(steps, out, noise, drawn_width, stage->third, &logprob);
+        sample_gaussian(steps, out, noise, action_width, buffers->third, &logprob);
     memcpy(steps->logprob + at, &logprob, (size_t)count * sizeof(float));
-    const float *own = (const float *)stage->third, *taken = (const float *)noise;
-    float *drawn = (float *)steps->action + at * drawn_width;
-    float *sent = (float *)rows->action + (size_t)base * drawn_width;
+    const float *own = (const float *)buffers->third, *taken = (const float *)noise;
+    float *drawn = (float *)steps->action + at * action_width;
+    float *sent = (float *)rows->action + (size_t)base * action_width;
     int wrong = -1;
     for (int i = count - 1; i >= 0; i--)
-        for (int k = 0; k < drawn_width; k++) {
-            drawn[i * drawn_width + k] = own[k * LANES + i];
-            sent[i * drawn_width + k] = taken[k * LANES + i];
+        for (int k = 0; k < action_width; k++) {
+            drawn[i * action_width + k] = own[k * LANES + i];
+            sent[i * action_width + k] = taken[k * LANES + i];
             if (!__builtin_isfinite(taken[k * LANES + i])) wrong = i;
         }
     return wrong < 0 ? -1 : base + wrong;
 }
 
 /* Note what step t gave environments `base` up to `base` + `count`, from the vector's rows. */
-INLINE void note_step(
+INLINE void record_step(
     const struct vector *vector, const struct steps *steps, const struct rows *rows, int64_t t, int base, int count
 )
 {
@@ -189,26 +189,26 @@ INLINE void note_step(
     }
 }
 
-/* Environments that step side by side, so that what is written of a step lies together. */
-#define SIDE_BY_SIDE 64
+/* Environments that step block by block, so that what is written of a step lies together. */
+#define MAX_BLOCK 64
 
 /* Note the first action that is none, of those that several threads may find. */
-INLINE void refuse(struct steps *steps, int64_t place)
+INLINE void report_invalid(struct steps *steps, int64_t place)
 {
-    int64_t first = __atomic_load_n(&steps->refused, __ATOMIC_RELAXED);
+    int64_t first = __atomic_load_n(&steps->invalid, __ATOMIC_RELAXED);
     while (place < first &&
-           !__atomic_compare_exchange_n(&steps->refused, &first, place, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+           !__atomic_compare_exchange_n(&steps->invalid, &first, place, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }
 
 /* Play all steps of some groups; an action that is none ends it. */
 static void play_block(
-    const struct vector *vector, const struct steps_job *job, int first, int last, const struct stage *stage,
+    const struct vector *vector, const struct steps_job *job, int first, int last, const struct buffers *buffers,
     uint64_t ticks[2]
 )
 {
     struct steps *steps = job->steps;
     const struct rows *rows = job->rows;
-    const int base = first * vector->places, end = last * vector->places;
+    const int base = first * vector->group_size, end = last * vector->group_size;
     const int count = (end < vector->num_envs ? end : vector->num_envs) - base;
     const size_t bytes = vector->row_bytes, own = (size_t)base * bytes;
     memcpy(steps->observation + own, rows->observation + own, (size_t)count * bytes);
@@ -216,15 +216,15 @@ static void play_block(
     for (int64_t t = 0; t < steps->count; t++) {
         for (int i = 0; i < count; i += LANES) {
             const int some = count - i < LANES ? count - i : LANES;
-            const int wrong = choose_some(vector, steps, rows, t, base + i, some, stage);
+            const int wrong = sample_actions(vector, steps, rows, t, base + i, some, buffers);
             if (wrong >= 0) {
-                refuse(steps, t * vector->num_envs + wrong);
+                report_invalid(steps, t * vector->num_envs + wrong);
                 return;
             }
         }
         const uint64_t between = read_ticks();
         vector->step(vector, &(struct step){NULL, rows}, first, last);
-        note_step(vector, steps, rows, t, base, count);
+        record_step(vector, steps, rows, t, base, count);
         const uint64_t after = read_ticks();
         ticks[0] += between - before, ticks[1] += after - between;
         before = after;
@@ -248,7 +248,7 @@ static void play_steps(const struct vector *vector, const void *argument, int fi
         __atomic_store_n(&steps->failed, 1, __ATOMIC_RELAXED);
         return;
     }
-    const struct stage stage = {
+    const struct buffers buffers = {
         .one = memory, .other = memory + widest, .third = memory + 2 * widest, .input = few + 2 * FORWARD_ROWS * widest,
         .widest = widest, .expanded = expanded,
         .forward = {
@@ -257,9 +257,9 @@ static void play_steps(const struct vector *vector, const void *argument, int fi
         },
     };
     uint64_t ticks[2] = {0};
-    const int side = vector->places < SIDE_BY_SIDE ? SIDE_BY_SIDE / vector->places : 1;
-    for (int g = first; g < last; g += side)
-        play_block(vector, job, g, last - g < side ? last : g + side, &stage, ticks);
+    const int block = vector->group_size < MAX_BLOCK ? MAX_BLOCK / vector->group_size : 1;
+    for (int g = first; g < last; g += block)
+        play_block(vector, job, g, last - g < block ? last : g + block, &buffers, ticks);
     close_expanded(&expanded);
     free(memory);
     free(few);

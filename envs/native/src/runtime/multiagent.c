@@ -4,10 +4,10 @@
 
 #include "vector.h"
 
-struct seat_rows seats_from(const struct vector *vector, const struct rows *rows, size_t world)
+struct agent_rows agent_rows_at(const struct vector *vector, const struct rows *rows, size_t world)
 {
     const size_t first = world * vector->seats;
-    return (struct seat_rows){
+    return (struct agent_rows){
         .observation = rows->observation + first * vector->row_bytes,
         .reward = rows->reward + first,
         .terminated = rows->terminated + first,
@@ -17,10 +17,10 @@ struct seat_rows seats_from(const struct vector *vector, const struct rows *rows
     };
 }
 
-void start_worlds(const struct vector *vector, int group, unsigned mask, const struct rows *rows)
+void start_multiagent(const struct vector *vector, int group, unsigned mask, const struct rows *rows)
 {
     const struct task *task = vector->task;
-    const size_t base = (size_t)group * vector->places, seats = vector->seats;
+    const size_t base = (size_t)group * vector->group_size, seats = vector->seats;
     for (unsigned rest = mask; rest; rest &= rest - 1) {
         const size_t world = base + __builtin_ctz(rest), first = world * seats;
         memset(rows->observation + first * vector->row_bytes, 0, seats * vector->row_bytes);
@@ -30,18 +30,18 @@ void start_worlds(const struct vector *vector, int group, unsigned mask, const s
         memset(rows->acts + first, 0, seats);
         vector->clock[world] = 0;
     }
-    const struct seat_rows own = seats_from(vector, rows, base);
-    task->start_worlds(
+    const struct agent_rows own = agent_rows_at(vector, rows, base);
+    task->start_multiagent(
         vector->groups + vector->stride * group, vector->settings, vector->generators + base, mask, &own
     );
 }
 
-void restart_worlds(const struct vector *vector, int group, unsigned mask, const struct rows *rows)
+void restart_multiagent(const struct vector *vector, int group, unsigned mask, const struct rows *rows)
 {
     for (unsigned rest = mask; rest; rest &= rest - 1) {
-        const int world = group * vector->places + __builtin_ctz(rest);
+        const int world = group * vector->group_size + __builtin_ctz(rest);
         rows->episode[world]++;
-        if (vector->keyed && !vector->task->drawless) seed_keyed(vector, world, rows->episode[world]);
+        if (vector->keyed && !vector->task->deterministic) seed_keyed(vector, world, rows->episode[world]);
     }
-    start_worlds(vector, group, mask, rows);
+    start_multiagent(vector, group, mask, rows);
 }
