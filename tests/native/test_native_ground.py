@@ -18,7 +18,7 @@ from paddock.envs.native.originals import ENCODED, GIVEN, HARDCORE, PLAIN, Cours
 NATIVE = ROOT / "envs" / "native"
 COMPILER = shutil.which("cc")
 FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE / 'src'}"]
-SOURCES = [str(NATIVE / "src/walker" / name) for name in ("ground.c", "generator.c")]
+SOURCES = [str(NATIVE / "src" / name) for name in ("walker/ground.c", "runtime/generator.c")]
 LENGTH = 200  # points of Gymnasium's ground
 MOST_BOXES = 12_000
 

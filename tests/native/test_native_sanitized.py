@@ -162,7 +162,7 @@ int main(int count, char **words)
     for (int k = 2; k < count; k++) {
         const struct task *task = find_task(words[1], words[k]);
         if (!task) return 2;
-        if (task->seats) {
+        if (task->agents) {
             if (step_multiagent(task)) return 9;
             continue;
         }

@@ -107,15 +107,15 @@ class Counting(gymnasium.Env[Any, Any]):
         return self.state.copy(), float(self.state[0]), over < 0.1, over > 0.95, {"drawn": over}
 
 
-class Forgetful(Counting):
+class ClearLastAction(Counting):
     """Remembers what no reset takes back."""
 
     lives = 0
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        Forgetful.lives += 1
+        ClearLastAction.lives += 1
         observation, reward, *_, info = super().step(action)
-        return observation + Forgetful.lives, reward, False, False, info
+        return observation + ClearLastAction.lives, reward, False, False, info
 
 
 class Secretive(Counting):
@@ -138,7 +138,7 @@ class Windy(Counting):
         return observation + self.wind, *rest, info | {"wind": self.wind}
 
 
-for made in (Counting, Forgetful, Secretive, Windy):
+for made in (Counting, ClearLastAction, Secretive, Windy):
     gymnasium.register(f"{made.__name__}-v0", f"{__name__}:{made.__name__}", disable_env_checker=True)
 COUNTING = env_spec("Counting-v0")
 WINDY = env_spec("Windy-v0")

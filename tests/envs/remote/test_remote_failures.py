@@ -58,14 +58,14 @@ def test_an_environment_that_crashes_kills_a_worker_and_not_the_server(serve: An
 
 
 def test_an_environment_that_does_not_come_back_is_named(serve: Any) -> None:
-    spec = env_spec("Forgetful-v0")
+    spec = env_spec("ClearLastAction-v0")
     servers = [serve(spec)]
     with closing(remote(servers[0].address).make(spec)) as venv:
         venv.begin(1)
         venv.step(np.zeros(N, np.int64))
         servers[0].close()
         serve(spec, address=servers[0].address)
-        with pytest.raises(EnvError, match=r"environment 0 \(Forgetful-v0\) did not come back .*env.fresh=true"):
+        with pytest.raises(EnvError, match=r"environment 0 \(ClearLastAction-v0\) did not come back .*env.fresh=true"):
             venv.step(np.zeros(N, np.int64))
 
 

@@ -1,17 +1,17 @@
-/* Connect Four with the numbers of PettingZoo's connect_four_v3. */
+/* Connect Four, bit-identical to PettingZoo's connect_four_v3. */
 
 #include "stones.h"
 
 enum { C4_COLUMNS = 7, C4_ROWS = 6, C4_FIELDS = C4_COLUMNS * C4_ROWS, C4_HIGH = C4_ROWS + 1 };
 
-/* Stones as bits, column by column from the left, of each seven from the bottom up: the last one is never placed. */
+/* Stones as bits, column by column from the left, seven bits per column from the bottom up; the top bit stays 0. */
 struct connect4 {
-    uint64_t placed[STONE_SEATS];
+    uint64_t placed[STONE_PLAYERS];
     struct stones stones;
 };
 
 struct saved_connect4 {
-    uint64_t placed[STONE_SEATS];
+    uint64_t placed[STONE_PLAYERS];
     int64_t player;
 };
 
@@ -29,7 +29,7 @@ static inline int four_in_line(uint64_t placed)
     return found != 0;
 }
 
-static int count_connect4(const void *settings) { return (void)settings, STONE_SEATS; }
+static int count_connect4(const void *settings) { return (void)settings, STONE_PLAYERS; }
 static size_t width_connect4(const void *settings) { return (void)settings, C4_COLUMNS + 2 * C4_FIELDS; }
 
 static void start_connect4(

@@ -1,30 +1,29 @@
-/* Games of two who lay stones by turns, as PettingZoo's classic ones are (Terry et al. 2021, arXiv:2009.14471).
+/* Two-player board games with stones, after PettingZoo's classic environments (Terry et al. 2021, arXiv:2009.14471).
  *
- * A seat sees a mask of what it may do, of zeros where it is not its player, then of each field two bytes: whether its own
- * stone lies there, and whether the other's does. A win pays 1 and costs the other 1. Who does what is not allowed loses 1,
- * the other nothing, and both have terminated and are truncated, as PettingZoo's TerminateIllegalWrapper has it. */
+ * An agent observes its action mask (zeros when it is not its turn), then two bytes per field: its own stone, the
+ * other's stone. The winner gets 1, the loser -1. An illegal move costs its player 1 and the other nothing, and marks
+ * both as terminated and truncated, as PettingZoo's TerminateIllegalWrapper does. */
 
 #ifndef PADDOCK_STONES_H
 #define PADDOCK_STONES_H
 
 #include "games/multiagent_game.h"
 
-#define STONE_SEATS 2
+#define STONE_PLAYERS 2
 #define MAX_MOVES 16
 
-/* What a game goes on from: rows keep the rest, as they are what the last step left. */
+/* Legal moves and the player to move; rows keep the rest of the state from step to step. */
 struct stones {
-    uint8_t free[MAX_MOVES]; /* which moves are allowed */
-    int player;                 /* the seat whose player it is */
+    uint8_t free[MAX_MOVES]; /* mask of legal moves */
+    int player;              /* the one to move */
 };
 
-/* What a seat does, and what comes of it. */
 struct move {
-    int index, field, left; /* where its stone lies, if it is allowed; left: whether the move is still allowed then */
+    int index, field, left; /* field: position of the stone, if legal; left: whether the move stays legal */
     int won, full, illegal;
 };
 
-/* Rows are zeros before. */
+/* Start a game; rows are zeroed. */
 static inline void start_stones(struct stones *stones, int moves, const struct agent_rows *rows)
 {
     *stones = (struct stones){0};
@@ -33,19 +32,19 @@ static inline void start_stones(struct stones *stones, int moves, const struct a
     memset(rows->observation, 1, moves);
 }
 
-/* Enter a player: of rows what changes by it. */
+/* Apply a move and update the rows that it changes. */
 static inline void apply_move(
     struct stones *stones, int moves, int fields, const struct agent_rows *rows, const struct move *move
 )
 {
     const int player = stones->player, row = moves + 2 * fields;
     unsigned char *own = rows->observation + player * row, *others = rows->observation + (1 - player) * row;
-    stones->player = move->illegal ? 0 : 1 - player; /* who would take leave first */
+    stones->player = move->illegal ? 0 : 1 - player; /* as in PettingZoo's turn order after an end */
     rows->acts[player] = 0, rows->acts[stones->player] = 1;
     if (!move->illegal) {
         own[moves + 2 * move->field] = others[moves + 2 * move->field + 1] = 1;
         memset(own, 0, moves);
-        memcpy(others, stones->free, moves); /* before it is changed, which would have to be waited for */
+        memcpy(others, stones->free, moves); /* copied before the store below, to avoid a stall */
         stones->free[move->index] = others[move->index] = (uint8_t)move->left;
     } else if (player) {
         memset(own, 0, moves);

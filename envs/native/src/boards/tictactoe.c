@@ -1,4 +1,4 @@
-/* Tic-tac-toe with the numbers of PettingZoo's tictactoe_v3. */
+/* Tic-tac-toe, bit-identical to PettingZoo's tictactoe_v3. */
 
 #include "stones.h"
 
@@ -6,12 +6,12 @@
 #define T3_BOARD ((1 << T3_FIELDS) - 1)
 
 struct tictactoe {
-    uint16_t placed[STONE_SEATS]; /* bit i: field i */
+    uint16_t placed[STONE_PLAYERS]; /* bit i: field i */
     struct stones stones;
 };
 
 struct saved_tictactoe {
-    uint16_t placed[STONE_SEATS], player, nothing;
+    uint16_t placed[STONE_PLAYERS], player, nothing;
 };
 
 static inline int three_in_line(unsigned placed)
@@ -22,7 +22,7 @@ static inline int three_in_line(unsigned placed)
     return found;
 }
 
-static int count_tictactoe(const void *settings) { return (void)settings, STONE_SEATS; }
+static int count_tictactoe(const void *settings) { return (void)settings, STONE_PLAYERS; }
 static size_t width_tictactoe(const void *settings) { return (void)settings, 3 * T3_FIELDS; }
 
 static void start_tictactoe(

@@ -1,17 +1,17 @@
-/* Acrobot-v1 (Sutton 1996) with the dynamics of Sutton & Barto's book, by Runge and Kutta's steps of order four. */
+/* Acrobot-v1 (Sutton 1996) with the dynamics of Sutton & Barto's book, integrated by fourth-order Runge-Kutta. */
 
 #ifndef PADDOCK_ACROBOT_H
 #define PADDOCK_ACROBOT_H
 
 #include "classic.h"
 
-#define ACROBOT_SECONDS 0.2 /* a step */
+#define ACROBOT_SECONDS 0.2 /* per step */
 #define ACROBOT_SPEED_1 (4 * PI)
 #define ACROBOT_SPEED_2 (9 * PI)
-#define ACROBOT_SPREAD 0.1 /* of every number at the start */
-#define MAX_TURNS 100     /* in a step: no state that can be reached makes as many */
+#define ACROBOT_SPREAD 0.1 /* of the initial state */
+#define MAX_TURNS 100      /* per step; no reachable state makes as many */
 
-/* The state's rate of change. Links are 1 m and 1 kg each, with the centre of mass in the middle and inertia 1. */
+/* Time derivative of the state. Links are 1 m and 1 kg each, with the centre of mass in the middle and inertia 1. */
 INLINE void acrobot_rate(const hd *state, hd torque, hd *rate)
 {
     hd theta1 = state[0], theta2 = state[1], speed1 = state[2], speed2 = state[3], sine2, cosine2;
@@ -61,7 +61,7 @@ INLINE void step_acrobot_half(
 
 INLINE void show_acrobot(double *state, float *shown)
 {
-    for (int k = 0; k < 4; k++) state[k] = (float)state[k]; /* as Gymnasium's reset does, and no step after it */
+    for (int k = 0; k < 4; k++) state[k] = (float)state[k]; /* as Gymnasium does in reset only */
     for (int k = 0; k < 2; k++) {
         hd sine, cosine;
         sine_cosine_h(splat_h(state[k]), &sine, &cosine);

@@ -1,4 +1,4 @@
-/* CartPole-v1 (Barto, Sutton & Anderson 1983), with the Euler steps that Gymnasium takes. */
+/* CartPole-v1 (Barto, Sutton & Anderson 1983), integrated by Gymnasium's Euler steps. */
 
 #ifndef PADDOCK_CARTPOLE_H
 #define PADDOCK_CARTPOLE_H
@@ -6,14 +6,14 @@
 #include "classic.h"
 
 #define CART_FORCE 10.0
-#define PER_MASS (1 / (0.1 + 1.0)) /* of cart and pole, 1/kg: Gymnasium divides, which takes longer */
+#define PER_MASS (1 / (0.1 + 1.0)) /* of cart and pole, 1/kg; Gymnasium divides, which is slower */
 #define POLE_MASS 0.1
 #define HALF_POLE 0.5 /* m */
 #define POLE_MOMENT (POLE_MASS * HALF_POLE)
-#define CART_SECONDS 0.02 /* a step */
+#define CART_SECONDS 0.02 /* per step */
 #define CART_LIMIT 2.4
 #define POLE_LIMIT (12 * 2 * PI / 360)
-#define CART_SPREAD 0.05 /* of every number at the start */
+#define CART_SPREAD 0.05 /* of the initial state */
 
 INLINE void step_cartpole_half(
     const struct classic_settings *settings, const hd *state, hl marked, hf action, struct outcome *outcome
@@ -31,7 +31,7 @@ INLINE void step_cartpole_half(
     theta += CART_SECONDS * theta_dot;
     theta_dot += CART_SECONDS * theta_acc;
     hl fallen = (magnitude_h(x) > CART_LIMIT) | (magnitude_h(theta) > POLE_LIMIT);
-    /* Who steps on after the end is not paid for that. */
+    /* As in Gymnasium, steps after the end give no reward. */
     hd last = settings->sutton_barto ? splat_h(-1) : pick_h(marked, splat_h(0), splat_h(1));
     hd pay = settings->sutton_barto ? splat_h(0) : splat_h(1);
     *outcome = (struct outcome){

@@ -1,7 +1,7 @@
-/* What Gymnasium's classic control tasks share here: a state of a few numbers, and how one half of the lanes steps.
+/* Shared code of Gymnasium's classic control tasks: a state of a few numbers, stepped one half of the lanes at a time.
  *
- * State, sums and products are Gymnasium's (envs/classic_control/), in its precision and order; a step differs from its
- * own by the last bits of sine and cosine. */
+ * Precision and order of operations are Gymnasium's (envs/classic_control/); steps differ only in the last bits of sine
+ * and cosine. */
 
 #ifndef PADDOCK_CLASSIC_H
 #define PADDOCK_CLASSIC_H
@@ -15,14 +15,14 @@
 #define MAX_NUMBERS 4 /* of a state */
 #define MAX_SHOWN 6   /* of an observation */
 
-/* `marked` has bit i for lane i: of CartPole, where the pole has fallen; of MountainCarContinuous, where the state is
- * an episode's first, the only one that Gymnasium holds in double precision. */
+/* `marked` has bit i for lane i. CartPole: the pole has fallen. MountainCarContinuous: the state is an episode's first,
+ * the only one that Gymnasium stores in double precision. */
 struct classic_group {
     hd state[MAX_NUMBERS][2];
     unsigned marked;
 };
 
-/* What a step gives for one half of the lanes. */
+/* Result of a step for one half of the lanes. */
 struct outcome {
     hd state[MAX_NUMBERS], shown[MAX_SHOWN], reward;
     hl terminated;
@@ -31,14 +31,14 @@ struct outcome {
 typedef void half_step(
     const struct classic_settings *settings, const hd *state, hl marked, hf action, struct outcome *outcome
 );
-typedef void show_state(double *state, float *shown); /* the observation of a first state, which it may round */
+typedef void show_state(double *state, float *shown); /* observe an initial state, which it may round */
 
 INLINE double *number(struct classic_group *group, int k, int lane)
 {
     return (double *)&group->state[k][lane / HALF] + lane % HALF;
 }
 
-/* Step the lanes of the mask; those that terminated. */
+/* Step the lanes of the mask; return those that terminated. */
 INLINE unsigned step_classic(
     struct classic_group *group, const struct classic_settings *settings, unsigned mask, const float *action,
     float *observation, double *reward, int numbers, int shown, half_step *step
@@ -65,7 +65,7 @@ INLINE unsigned step_classic(
     return to_bits_h(ended) & mask;
 }
 
-/* Draw each number of the state between its bounds, as Generator.uniform fills an array; from `drawn` on they are 0. */
+/* Sample the first `drawn` numbers of the state as Generator.uniform(low, high) does; the others are 0. */
 INLINE void start_classic(
     struct classic_group *group, struct generator *generators, unsigned mask, float *observation, int numbers,
     int shown, int drawn, const double *low, const double *high, show_state *show
@@ -82,7 +82,7 @@ INLINE void start_classic(
     }
 }
 
-/* Saved are the numbers of the state in Gymnasium's order, then the mark, as doubles. */
+/* Save the state in Gymnasium's order, then the mark, as doubles. */
 INLINE void save_classic(struct classic_group *group, int lane, void *saved, int numbers)
 {
     double all[MAX_NUMBERS + 1];
@@ -99,8 +99,7 @@ INLINE void load_classic(struct classic_group *group, int lane, const void *save
     group->marked = (group->marked & ~(1u << lane)) | (unsigned)(all[numbers] != 0) << lane;
 }
 
-
-/* `step_...` and `start_...` of a task without a mark, of which `drawn` numbers are drawn from low to high. */
+/* Define step_... and start_... of a task without a mark, with `drawn` numbers sampled between low and high. */
 #define CLASSIC_STEPS(which, numbers, shown, drawn, low, high, show)                                                   \
     static unsigned step_##which(                                                                                      \
         void *group, const void *settings, unsigned mask, const float *action, float *observation, double *reward      \
@@ -116,7 +115,7 @@ INLINE void load_classic(struct classic_group *group, int lane, const void *save
         start_classic(group, generators, mask, observation, numbers, shown, drawn, low, high, show);                   \
     }
 
-/* Saving, loading and the task itself, of a task that has start_... and step_.... */
+/* Define save_..., load_... and the task, given start_... and step_.... */
 #define CLASSIC_TASK(which, numbers, shown, most_choices)                                                              \
     static void save_##which(const void *group, int lane, void *saved)                                                 \
     {                                                                                                                  \

@@ -11,7 +11,7 @@
 #define CAR_GRAVITY 0.0025
 #define CAR_FORCE 0.001
 #define CAR_GOAL 0.5
-#define CAR_POWER 0.0015 /* of the continuous one */
+#define CAR_POWER 0.0015 /* of the continuous version */
 #define CAR_POWER_GOAL 0.45
 
 static const double car_low[] = {-0.6}, car_high[] = {-0.4};
@@ -42,7 +42,7 @@ INLINE void step_mountain_car_half(
 CLASSIC_STEPS(mountain_car, 2, 2, 1, car_low, car_high, show_car)
 CLASSIC_TASK(mountain_car, 2, 2, 3)
 
-/* To single precision and back where Gymnasium's numbers are float32: everywhere but in an episode's first step. */
+/* Round to single precision where Gymnasium uses float32, that is, except in an episode's first step. */
 INLINE hd rounded(hl first, hd x) { return pick_h(first, x, widen_h(narrow_h(x))); }
 
 INLINE void step_mountain_car_continuous_half(
@@ -51,7 +51,7 @@ INLINE void step_mountain_car_continuous_half(
 {
     hd position = state[0], velocity = state[1], asked = widen_h(action);
     hd slope = CAR_GRAVITY * cosine_h(rounded(first, 3.0 * position));
-    /* A force within its bounds is float32 and makes that of what it meets; the bounds are Python's own numbers. */
+    /* In Gymnasium an unclipped force is float32, as are results with it; the bounds are Python floats. */
     hd push = widen_h(action * (float)CAR_POWER - narrow_h(slope));
     push = pick_h(asked < -1.0, -CAR_POWER - slope, pick_h(asked > 1.0, CAR_POWER - slope, push));
     velocity = clamp_h(rounded(first, velocity + rounded(first, push)), -CAR_SPEED, CAR_SPEED);

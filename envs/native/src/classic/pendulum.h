@@ -1,4 +1,4 @@
-/* Pendulum-v1. Torque and what depends on it alone are in single precision, as NumPy has them for float32 actions. */
+/* Pendulum-v1. Torque and terms of it alone are in single precision, as with NumPy's float32 actions. */
 
 #ifndef PADDOCK_PENDULUM_H
 #define PADDOCK_PENDULUM_H
@@ -7,16 +7,16 @@
 
 #define PENDULUM_SPEED 8.0
 #define PENDULUM_TORQUE 2.0f
-#define PENDULUM_SECONDS 0.05 /* a step */
+#define PENDULUM_SECONDS 0.05 /* per step */
 
-/* (x + pi) % (2 pi) - pi: 2 pi is in two parts, so that what whole turns take away is exact. For |x| < 1e6. */
+/* (x + pi) % (2 pi) - pi for |x| < 1e6; 2 pi is split in two so that subtracting multiples of it is exact. */
 INLINE hd upright_angle(hd x)
 {
-    const double turn = 2 * PI, upper = 0x1.921fb544p2, magic = 6755399441055744.0;
+    const double period = 2 * PI, upper = 0x1.921fb544p2, magic = 6755399441055744.0;
     hd a = x + PI;
-    hd turns = (a * (1 / turn) + magic) - magic; /* one too many at times, never one too few */
-    hd rest = (a - turns * upper) - turns * (turn - upper);
-    rest += pick_h(rest < 0.0, splat_h(turn), splat_h(0));
+    hd count = (a * (1 / period) + magic) - magic; /* sometimes one too many, never one too few */
+    hd rest = (a - count * upper) - count * (period - upper);
+    rest += pick_h(rest < 0.0, splat_h(period), splat_h(0));
     return rest - PI;
 }
 

@@ -1,4 +1,4 @@
-/* Breakout: envs/games/breakout.py has the rules. Whole numbers, so that no rounding is in them. */
+/* Breakout, with the rules of envs/games/breakout.py, in integer arithmetic. */
 
 #include "paddle.h"
 
@@ -15,7 +15,7 @@
 #define LIVES 5
 
 struct breakout {
-    int32_t x, y, vx, vy, speed, paddle, lives, left; /* units; balls and bricks */
+    int32_t x, y, vx, vy, speed, paddle, lives, left; /* units; lives: balls left; left: bricks left */
     uint32_t word;
     uint8_t bricks[BRICKS];
 };
@@ -37,7 +37,7 @@ static void begin_breakout(struct breakout *game, const void *settings, struct g
     serve(game);
 }
 
-/* Take the brick there away, if there is one; its points. */
+/* Remove the brick at a position, if any, and return its points. */
 static int break_at(struct breakout *game, int x, int y)
 {
     static const int8_t points[ROWS] = {7, 7, 4, 4, 1, 1};

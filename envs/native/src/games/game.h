@@ -1,10 +1,8 @@
-/* A game of one agent: its state `struct GAME` and three functions,
+/* Single-agent games. GAME defines and registers a task, given `struct GAME` and three functions:
  *
- *   begin_GAME(state, settings, generator)                   begins an episode
- *   play_GAME(state, settings, generator, choice, &reward)   plays a choice; whether the episode is over
- *   show_GAME(state, settings, row)                          writes every byte of the observation
- *
- * of which GAME makes a task, and enters it among all tasks. */
+ *   begin_GAME(state, settings, generator)                   start an episode
+ *   play_GAME(state, settings, generator, choice, &reward)   play an action; return whether the episode is over
+ *   show_GAME(state, settings, row)                          write every byte of the observation */
 
 #ifndef PADDOCK_GAME_H
 #define PADDOCK_GAME_H
@@ -17,7 +15,7 @@ static inline int bounded(int x, int low, int high) { return x < low ? low : x >
 
 #define GAME(game, ...) GAME_OF(game, struct game, begin_##game, play_##game, show_##game, __VA_ARGS__)
 
-/* The same with functions and a state of other names, and further members of `struct task`. */
+/* As GAME, with explicit names of the functions and the state; further members of `struct task` follow. */
 #define GAME_OF(game, type, begin, play, show, ...)                                                                    \
     static void start_all_##game(                                                                                      \
         void *group, const void *settings, struct generator *generators, unsigned mask, unsigned char *rows            \

@@ -1,16 +1,16 @@
-/* 2048: envs/games/game_2048.py has the rules. */
+/* 2048, with the rules of envs/games/game_2048.py. */
 
 #include "game.h"
 
 #define SIDE 4
-#define MAX_POWER 17 /* power of two of the greatest tile */
+#define MAX_POWER 17 /* exponent of the highest tile */
 
 struct game_2048 {
     uint8_t board[SIDE * SIDE]; /* powers of two; 0: empty */
-    uint8_t moves[4];  /* of each action whether it moves a tile */
+    uint8_t moves[4];           /* mask of actions that move a tile */
 };
 
-/* Of up, right, down and left: the first cell of the first line, from it to the next line's, and along a line. */
+/* For up, right, down and left: first cell of the first line, stride from line to line, stride along a line. */
 static const struct {
     int start, across, along;
 } lines[] = {{0, 1, 4}, {3, 4, -1}, {12, 1, -4}, {0, 4, 1}};
@@ -23,10 +23,10 @@ static void add_tile(struct game_2048 *game, struct generator *generator)
     game->board[cell] = draw(generator) < 0.1 ? 2 : 1;
 }
 
-/* Slide a line to its front; the sum of the tiles that were made. */
+/* Slide a line to its front; return the sum of the merged tiles. */
 static int slide(uint8_t *line, int along)
 {
-    int made = 0, score = 0, last = 0; /* `last` may still be joined; 0: there is none */
+    int made = 0, score = 0, last = 0; /* `last`: tile that may still merge, or 0 */
     for (int k = 0; k < SIDE; k++) {
         const int power = line[k * along];
         if (!power) continue;
@@ -40,7 +40,7 @@ static int slide(uint8_t *line, int along)
     return score;
 }
 
-/* Note which actions move a tile, to an empty cell in front of it or onto an equal one; whether any does. */
+/* Set the mask of actions that move a tile, to an empty cell or onto an equal one; return whether any does. */
 static int find_moves(struct game_2048 *game)
 {
     const uint8_t *board = game->board;

@@ -1,14 +1,13 @@
-/* What games of ball and paddle have in common. A serve is drawn by a generator that is a game's own, and goes on from
- * point to point. */
+/* Shared code of paddle games. Serves come from a generator in the game's state. */
 
 #ifndef PADDOCK_PADDLE_H
 #define PADDOCK_PADDLE_H
 
 #include "game.h"
 
-static const int8_t serve_slopes[8] = {-5, -4, -2, -1, 1, 2, 4, 5}; /* and of a ball by the eighth of a paddle it hits */
+static const int8_t serve_slopes[8] = {-5, -4, -2, -1, 1, 2, 4, 5}; /* also by the eighth of the paddle that is hit */
 
-/* Numerical Recipes' linear congruential generator; its upper bits are the better ones. */
+/* Linear congruential generator of Numerical Recipes; its high bits are the better ones. */
 static inline uint32_t next_word(uint32_t word) { return word * 1664525u + 1013904223u; }
 static inline uint32_t draw_word(struct generator *generator)
 {

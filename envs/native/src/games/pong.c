@@ -1,4 +1,4 @@
-/* Pong: envs/games/pong.py has the rules. Whole numbers, so that no rounding is in them. */
+/* Pong, with the rules of envs/games/pong.py, in integer arithmetic. */
 
 #include "paddle.h"
 
@@ -10,11 +10,11 @@
 
 struct pong {
     int32_t x, y, vx, vy, hits;
-    int32_t paddle[2], points[2]; /* the player's, and the opponent's */
+    int32_t paddle[2], points[2]; /* player, opponent */
     uint32_t word;
 };
 
-/* `side` is 1 toward the player. */
+/* Serve towards the player (`side` 1) or the opponent (-1). */
 static inline void serve_pong(struct pong *game, int side)
 {
     game->word = next_word(game->word);

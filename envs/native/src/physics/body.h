@@ -1,13 +1,13 @@
-/* The walker's five bodies and four joints: shapes, masses and anchors, by Box2D's rules (Catto, Box2D 2.3).
+/* The walker's five bodies and four joints: shapes, masses and anchors as in Box2D 2.3 (Catto).
  *
- * Sums and products stand in Box2D's order, so that single precision rounds alike. */
+ * Sums and products follow Box2D's order, so that single precision rounds identically. */
 
 #ifndef PADDOCK_BODY_H
 #define PADDOCK_BODY_H
 
 #include "runtime/native.h"
 
-#define SCALE 30.0 /* pixels a metre: Gymnasium's sizes are in pixels */
+#define SCALE 30.0 /* pixels per metre; Gymnasium's sizes are in pixels */
 #define LEG_DOWN (-8 / SCALE)
 #define LEG_WIDTH (8 / SCALE)
 #define LEG_HEIGHT (34 / SCALE)
@@ -22,14 +22,14 @@
 #define PI_F 3.14159265359f
 #define ANGULAR_SLOP (2.0f / 180.0f * PI_F)
 #define POLYGON_RADIUS (2.0f * LINEAR_SLOP)
-#define TOTAL_RADIUS (POLYGON_RADIUS + POLYGON_RADIUS) /* of two shapes' skins */
+#define TOTAL_RADIUS (POLYGON_RADIUS + POLYGON_RADIUS) /* skins of two shapes */
 
-enum { HULL, LEG_1, LOWER_1, LEG_2, LOWER_2, BODIES }; /* in the order in which Gymnasium makes them */
+enum { HULL, LEG_1, LOWER_1, LEG_2, LOWER_2, BODIES }; /* in Gymnasium's order of creation */
 enum { HIP_1, KNEE_1, HIP_2, KNEE_2, JOINTS };
 
 static const int JOINT_BODIES[JOINTS][2] = {{HULL, LEG_1}, {LEG_1, LOWER_1}, {HULL, LEG_2}, {LEG_2, LOWER_2}};
 
-#define VERTICES 5 /* at most */
+#define VERTICES 5 /* maximum */
 
 typedef struct {
     float x, y;
@@ -77,7 +77,7 @@ INLINE v2 normalized(v2 a)
     return scaled(1.0f / size, a);
 }
 
-/* As `sine_cosine` of lanes.h, for one number. */
+/* `sine_cosine` of lanes.h for one number. */
 INLINE void sine_cosine_1(float x, float *sine, float *cosine)
 {
     const double magic = 6755399441055744.0;
@@ -95,7 +95,7 @@ INLINE void sine_cosine_1(float x, float *sine, float *cosine)
     *cosine = (float)(((shifted.bits & 3) + 1) & 2 ? -other : other);
 }
 
-/* Where a body's frame is, given its centre of mass and angle. */
+/* Return a body's frame from its centre of mass and angle. */
 INLINE struct pose pose_at(v2 middle, float angle, v2 centre)
 {
     struct pose q;
@@ -112,7 +112,7 @@ static void set_normals(struct polygon *polygon)
     }
 }
 
-/* Vertices anticlockwise, from the rightmost one on, of which the lower. */
+/* Vertices are anticlockwise and start with the lower of the rightmost ones. */
 static void set_polygon(struct polygon *polygon, int count, const v2 *vertices)
 {
     const float third = 1.0f / 3.0f;

@@ -1,4 +1,4 @@
-/* One step of Box2D's world for WAYS flocks of LANES walkers, each on a ground of its own. */
+/* One Box2D step of WAYS blocks of LANES walkers, each on its own ground. */
 
 #ifndef PADDOCK_BOX2D_H
 #define PADDOCK_BOX2D_H
@@ -9,22 +9,22 @@
 
 static const float MOTOR_SPEED[JOINTS] = {4, 6, 4, 6}; /* rad/s */
 
-/* What changes lane by lane, in vectors of 4-byte numbers only. */
+/* State in SIMD lanes; consists only of vectors of 4-byte numbers. */
 struct walkers {
     struct motion motion;
     struct joints joints;
-    vf still_s[BODIES]; /* s, how long each body has hardly moved */
-    vf low_x[BODIES], low_y[BODIES], high_x[BODIES], high_y[BODIES]; /* fat boxes */
+    vf still_s[BODIES]; /* Box2D's sleep time */
+    vf low_x[BODIES], low_y[BODIES], high_x[BODIES], high_y[BODIES]; /* fat AABBs */
     vi fallen, on_ground[2];
     vf push; /* N on the hull in the first step */
 };
 
-/* What each walker has for itself. */
+/* State of one walker. */
 struct walker_env {
     struct scene scene;
     struct near near[BODIES];
     double shaping;
-    struct generator begun; /* as it was before the ground was drawn: a saved walker's ground is drawn again */
+    struct generator begun; /* before the ground was generated, to regenerate it for a saved walker */
 };
 
 struct walker_block {
@@ -54,7 +54,7 @@ static void record_events(struct walkers *w, int body, int lane, const struct ev
     if (events->changed && (body == LOWER_1 || body == LOWER_2)) w->on_ground[body == LOWER_2][lane] = -events->touches;
 }
 
-/* Note a body's touching pairs in its slots, the newest first. */
+/* Fill a body's slots with its touching pairs, newest first. */
 static void fill_slots(struct island *island, int body, int lane, const struct near *near)
 {
     int slot = 0;
@@ -90,7 +90,7 @@ static void store_impulses(const struct island *island, int body, int lane, stru
     }
 }
 
-/* Where bodies' frames are. */
+/* Frames of bodies. */
 struct frames {
     vf x[BODIES], y[BODIES], s[BODIES], c[BODIES];
 };
@@ -110,7 +110,7 @@ INLINE struct pose frame_of(const struct frames *f, int body, int lane)
     return (struct pose){{f->x[body][lane], f->y[body][lane]}, f->s[body][lane], f->c[body][lane]};
 }
 
-/* Normals and lever arms of a contact as the bodies stand. */
+/* Compute normals and lever arms of a contact. */
 static void place_contact(struct contact *c, const struct frames *f, const struct motion *m, int body)
 {
     vf s = f->s[body], k = f->c[body], ox = f->x[body], oy = f->y[body];
@@ -129,7 +129,7 @@ static void place_contact(struct contact *c, const struct frames *f, const struc
     c->nx = pick(c->of_body, -nx, nx), c->ny = pick(c->of_body, -ny, ny);
 }
 
-/* The bodies that hardly move for half a second stop; the motors wake them in the next step. Returns the lanes where. */
+/* Put walkers to sleep whose bodies hardly moved for 0.5 s; motors wake them in the next step. Return these lanes. */
 static vi sleep_bodies(struct walkers *w, struct motion *m, vi solved)
 {
     const float angular = ANGULAR_SLOP * ANGULAR_SLOP, linear = 0.01f * 0.01f;
@@ -149,7 +149,7 @@ static vi sleep_bodies(struct walkers *w, struct motion *m, vi solved)
     return asleep;
 }
 
-/* Look up what is near the bodies that have left their fat boxes. */
+/* Update pairs of bodies that have left their fat AABBs. */
 static void update_bounds(
     struct walker_block *block, const struct model *model, const struct frames *from, const struct frames *to, unsigned mask
 )
@@ -211,7 +211,7 @@ static void solve_ground_impacts(
     record_events(w, body, lane, &moving.events);
 }
 
-/* Find what the walkers of the mask touch, and make ready what is to be solved. */
+/* Find contacts of the walkers of the mask and prepare the solver. */
 static void begin_step(
     struct walker_block *block, const struct model *model, struct island *island, const struct frames *frames, unsigned mask,
     const vf action[JOINTS]
@@ -257,7 +257,7 @@ static void begin_step(
     }
 }
 
-/* Note what was solved, and let the walkers of the mask meet what they would otherwise pass into. */
+/* Store the solution and resolve impacts of the walkers of the mask. */
 static void end_step(
     struct walker_block *block, const struct model *model, struct island *island, const struct frames *from, unsigned mask,
     vi solved
@@ -279,7 +279,7 @@ static void end_step(
     w->joints = island->kept;
 }
 
-/* One step of Box2D's world in the lanes of the masks; the state of others is not to be kept. */
+/* Step the lanes of the masks; the state of other lanes becomes invalid. */
 static void step_world(struct walker_group *group, const unsigned masks[WAYS], const vf action[WAYS][JOINTS])
 {
     struct island islands[WAYS];

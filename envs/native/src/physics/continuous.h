@@ -1,5 +1,5 @@
-/* Continuous collision: a body that would pass into the ground during a step is stopped where it first touches it, and
- * goes on from there without its joints, as in Box2D. One body at a time: it is seldom. */
+/* Continuous collision: a body that would penetrate the ground during a step stops at the first contact and continues
+ * from there without its joints, as in Box2D. This is rare, so bodies are handled one at a time. */
 
 #ifndef PADDOCK_CONTINUOUS_H
 #define PADDOCK_CONTINUOUS_H
@@ -8,7 +8,7 @@
 #include "physics/positions.h"
 #include "physics/touches.h"
 
-#define MAX_IMPACTS 8 /* of one pair in one step, but for one */
+#define MAX_IMPACTS 8 /* of one pair in one step, minus one */
 #define IMPACT_BAUMGARTE 0.75f
 #define IMPACT_CORRECTIONS 20
 
@@ -23,7 +23,7 @@ struct moving_body {
     struct events events;
 };
 
-/* Push a body out of what it touches; returns its new place in `sweep->to`. */
+/* Push a body out of what it touches; update `sweep->to`. */
 static void correct_impact(struct moving_body *moving, struct pair *const *touched, int count)
 {
     const struct model *model = moving->model;
@@ -55,7 +55,7 @@ static void correct_impact(struct moving_body *moving, struct pair *const *touch
     }
 }
 
-/* Solve what a body touches at the moment of an impact, and move it through the rest of the step. */
+/* Solve a body's contacts at the time of an impact and integrate it over the rest of the step. */
 static void resolve_impact(struct moving_body *moving, struct pair *const *touched, int count)
 {
     const struct model *model = moving->model;
@@ -78,7 +78,7 @@ static void resolve_impact(struct moving_body *moving, struct pair *const *touch
     sweep->angle_to += rest * u->omega;
 }
 
-/* Fit the fat box around a body that has moved; what is near is looked up anew if it had left it. */
+/* Update the fat AABB of a body that has moved; if the body left it, find nearby pieces again. */
 static void update_moving_bounds(struct moving_body *moving, const struct scene *scene)
 {
     const struct polygon *shape = &moving->model->shape[moving->body];
@@ -95,7 +95,7 @@ static void update_moving_bounds(struct moving_body *moving, const struct scene 
     find_near(moving->near, scene, moving->around);
 }
 
-/* The pair that a body meets first in the rest of its step, and when; NULL where it meets none. */
+/* Return the pair of the first impact in the rest of a step, and its time; NULL if there is none. */
 static struct pair *first_impact(struct moving_body *moving, const struct scene *scene, float *when)
 {
     struct pair *first = NULL;
@@ -117,8 +117,9 @@ static struct pair *first_impact(struct moving_body *moving, const struct scene 
     return first;
 }
 
-/* Whether a body may come to touch anything in this step: no for most, by looking along the faces of what is near. A point
- * of the body turns by an angle at a distance of `reach` at most, and so leaves its chord by reach * angle^2 / 8. */
+/* Conservatively test whether a body can hit anything in this step, by separating axes of nearby faces. A point of the
+ * body is at most `reach` from the centre, so rotating by an angle moves it off its chord by at most reach * angle^2 /
+ * 8. */
 static int can_impact(struct moving_body *moving, const struct scene *scene, const struct polygon *before)
 {
     const float least_gap = IMPACT_DISTANCE + IMPACT_TOLERANCE + 1e-4f;
@@ -162,7 +163,8 @@ static int can_impact(struct moving_body *moving, const struct scene *scene, con
     return some;
 }
 
-/* Let a body meet all that it meets. Bodies do not meet each other, and their joints wait, so that each is by itself. */
+/* Resolve all impacts of a body. Bodies do not collide with each other and joints are ignored, so each is independent.
+ */
 static void solve_impacts(struct moving_body *moving, const struct scene *scene)
 {
     const struct polygon *shape = &moving->model->shape[moving->body];
@@ -181,7 +183,7 @@ static void solve_impacts(struct moving_body *moving, const struct scene *scene)
         struct pair *touched[PAIRS];
         int count = 0;
         for (int i = moving->near->count; i >= 0; i--) {
-            /* The one that is met comes first, then the others from the newest on. */
+            /* The pair that collides comes first, then the others, newest first. */
             struct pair *pair = i == moving->near->count ? first : &moving->near->pair[i];
             if (pair == first && i < moving->near->count) continue;
             struct piece piece;

@@ -1,17 +1,17 @@
-/* When a moving body first touches a piece of ground: Box2D's conservative advancement along separating axes.
+/* Time of impact of a moving body with a piece of ground: Box2D's conservative advancement along separating axes.
  *
- * Distances by Gilbert, Johnson and Keerthi (1988); the shapes are those without their skins. */
+ * Distances by Gilbert, Johnson and Keerthi (1988), between shapes without skins. */
 
 #ifndef PADDOCK_IMPACT_H
 #define PADDOCK_IMPACT_H
 
 #include "manifold.h"
 
-/* How a body moves during a step: from `from` to `to`, in a straight line and turning evenly. */
+/* Motion of a body during a step, linear in position and angle. */
 struct sweep {
     v2 from, to; /* centre of mass */
     float angle_from, angle_to;
-    float begun; /* share of the step at which `from` is, in [0, 1) */
+    float begun; /* time of `from`, as a fraction of the step in [0, 1) */
 };
 
 #define IMPACT_DISTANCE larger(LINEAR_SLOP, TOTAL_RADIUS - 3.0f * LINEAR_SLOP)
@@ -23,7 +23,7 @@ INLINE struct pose pose_within(const struct sweep *sweep, v2 centre, float t)
     return pose_at(middle, (1.0f - t) * sweep->angle_from + t * sweep->angle_to, centre);
 }
 
-/* Move the beginning of a sweep to a later share of the step. */
+/* Move the start of a sweep to a later time. */
 INLINE void advance_sweep(struct sweep *sweep, float share)
 {
     float t = (share - sweep->begun) / (1.0f - sweep->begun);
@@ -54,7 +54,7 @@ struct simplex {
     int count;
 };
 
-/* What a search ended with, for the next one to begin with. */
+/* Final simplex of a search, which warm-starts the next one. */
 struct simplex_memory {
     float size;
     int count, ground[3], body[3];
@@ -170,7 +170,7 @@ static float find_distance(
     return length(sub(a, b));
 }
 
-/* A direction along which ground and body are apart, and how far they are at any moment. */
+/* Separating axis of ground and body. */
 struct axis {
     enum { BETWEEN_POINTS, FACE_OF_GROUND, FACE_OF_BODY } kind;
     const struct polygon *ground, *shape;
@@ -203,7 +203,7 @@ static void find_axis(struct axis *axis, const struct simplex_memory *memory, fl
     }
 }
 
-/* Separation at t along the axis of chosen vertices; with `search`, of the deepest ones, which are chosen. */
+/* Return the separation of two vertices at t along the axis; with `search`, first select the deepest vertices. */
 static float separation_along(const struct axis *axis, int *ground, int *body, float t, int search)
 {
     struct pose pose = pose_within(axis->sweep, axis->centre, t);
@@ -220,7 +220,7 @@ static float separation_along(const struct axis *axis, int *ground, int *body, f
     return dot(sub(point, g->vertex[*ground]), axis->direction);
 }
 
-/* When the separation of two vertices comes down to the distance of an impact, between t1 and t2. */
+/* Find the time in [t1, t2] at which the separation of two vertices reaches the impact distance. */
 static float find_root(const struct axis *axis, int ground, int body, float t1, float s1, float t2, float s2)
 {
     const float target = IMPACT_DISTANCE;
@@ -236,7 +236,8 @@ static float find_root(const struct axis *axis, int ground, int body, float t1, 
     return end;
 }
 
-/* The share of the rest of the sweep at which body and ground come to touch; 1 where they do not, or did from the start. */
+/* Return the time of impact as a fraction of the rest of the sweep; 1 without impact or if they overlap at the start.
+ */
 static float find_impact(const struct polygon *ground, const struct polygon *shape, v2 centre, struct sweep sweep)
 {
     const float target = IMPACT_DISTANCE, tolerance = IMPACT_TOLERANCE;
@@ -260,7 +261,7 @@ static float find_impact(const struct polygon *ground, const struct polygon *sha
                 break;
             }
             float s1 = separation_along(&axis, &at_ground, &at_body, t1, 0);
-            if (!(s1 >= target - tolerance)) return 1; /* of a body whose place is NaN, too */
+            if (!(s1 >= target - tolerance)) return 1; /* also for NaN positions */
             if (s1 <= target + tolerance) return t1;
             t2 = find_root(&axis, at_ground, at_body, t1, s1, t2, s2);
         }

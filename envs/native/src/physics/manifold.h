@@ -1,6 +1,6 @@
-/* Where a body touches a piece of ground: Box2D's manifolds of a polygon with an edge and with a box, one at a time.
+/* Contact manifolds of a body with a piece of ground: Box2D's collision of a polygon with an edge or a box.
  *
- * The ground stands still at the origin, so that its frame is the world's. */
+ * The ground is fixed at the origin, so its frame is the world frame. */
 
 #ifndef PADDOCK_MANIFOLD_H
 #define PADDOCK_MANIFOLD_H
@@ -8,9 +8,9 @@
 #include "body.h"
 
 struct touch {
-    v2 local; /* in the body's frame where the ground has the face, else in the world's */
+    v2 local; /* in the body's frame if the face is the ground's, else in the world frame */
     float normal_impulse, tangent_impulse;
-    uint32_t feature; /* what touches what; the same from step to step */
+    uint32_t feature; /* Box2D's contact id, stable between steps */
 };
 
 struct manifold {
@@ -40,7 +40,7 @@ INLINE struct clip swapped(struct clip clip)
     return (struct clip){clip.v, clip.index_b, clip.index_a, clip.type_b, clip.type_a};
 }
 
-/* Cut a segment to the side of a line that is behind the normal (Sutherland-Hodgman); returns the points left. */
+/* Clip a segment to the half-plane behind the normal (Sutherland-Hodgman); return the number of points left. */
 static int clip_segment(struct clip out[2], const struct clip in[2], v2 normal, float offset, int vertex)
 {
     int count = 0;
@@ -54,7 +54,7 @@ static int clip_segment(struct clip out[2], const struct clip in[2], v2 normal, 
     return count;
 }
 
-/* An edge without neighbours; `body` is the polygon as it lies in the world. */
+/* Collide with an edge without neighbours; `body` is `shape` in the world frame. */
 static void collide_edge(
     struct manifold *manifold, const struct polygon *edge, const struct polygon *shape, const struct polygon *body,
     struct pose pose
@@ -116,7 +116,7 @@ static void collide_edge(
     }
 }
 
-/* How far `two` is from the face `side` of `one`, both as they lie in the world. */
+/* Return the separation of `two` from face `side` of `one`, both in the world frame. */
 INLINE float separation_at(const struct polygon *one, int side, const struct polygon *two)
 {
     int index = 0;
@@ -128,7 +128,7 @@ INLINE float separation_at(const struct polygon *one, int side, const struct pol
     return dot(sub(two->vertex[index], one->vertex[side]), one->normal[side]);
 }
 
-/* The face of `one` that is furthest from `two`, found by climbing from the one that looks towards it. */
+/* Find the face of `one` with maximum separation from `two`, by hill climbing from the one facing it. */
 static float find_face(int *found, const struct polygon *one, const struct polygon *two)
 {
     const int count = one->count;
@@ -202,7 +202,7 @@ static void collide_box(
     }
 }
 
-/* Find the touches anew; those that were there before keep their impulses. Returns whether there are any. */
+/* Recompute the touches, keeping impulses of those that persist; return whether there are any. */
 static int update_manifold(
     struct manifold *manifold, const struct piece *piece, const struct polygon *shape, const struct polygon *body,
     struct pose pose
@@ -223,7 +223,7 @@ static int update_manifold(
     return manifold->count > 0;
 }
 
-/* The polygon as it lies in the world. */
+/* Transform a polygon to the world frame. */
 static void place_polygon(struct polygon *placed_, const struct polygon *shape, struct pose pose)
 {
     placed_->count = shape->count;

@@ -1,7 +1,7 @@
-/* Which pieces of ground each body may touch, kept as Box2D's broad phase keeps them.
+/* Candidate pairs of bodies and pieces of ground, as in Box2D's broad phase.
  *
- * A body has a fat box around it; only when it leaves that box are the pieces looked up anew. Their order, which the
- * solver's results depend on, is Box2D's: those met last come first, and of those met at once the last one. */
+ * Each body has a fat AABB; pairs are searched again only when the body leaves it. The order of pairs affects the
+ * solver and is Box2D's: the newest first. */
 
 #ifndef PADDOCK_PAIRS_H
 #define PADDOCK_PAIRS_H
@@ -9,7 +9,7 @@
 #include "walker/ground.h"
 #include "impact.h"
 
-#define PAIRS 32 /* pieces near one body; allowed grounds have fewer */
+#define PAIRS 32 /* maximum per body; valid grounds have fewer */
 #define EXTENSION 0.1f
 
 struct bounds {
@@ -17,17 +17,17 @@ struct bounds {
 };
 
 struct pair {
-    int32_t piece; /* a box, or an edge's number after that of the last box */
+    int32_t piece; /* index of a box, or number of boxes + index of an edge */
     int32_t touching;
     struct manifold manifold;
     /* During one step: */
-    float impact; /* share of the step, where known */
+    float impact; /* time as a fraction of the step, if known */
     int32_t known, impacts, enabled;
 };
 
 struct near {
     int32_t count;
-    struct pair pair[PAIRS]; /* the one met last comes last */
+    struct pair pair[PAIRS]; /* newest last */
 };
 
 struct scene {
@@ -51,7 +51,7 @@ static void get_piece(struct piece *piece, const struct scene *scene, int index)
         polygon->normal[0] = scene->normal[i];
         return;
     }
-    /* Gymnasium's boxes are convex hulls, which begin at the right; those of encodings are boxes from the start. */
+    /* Gymnasium's boxes are convex hulls, whose vertices start at the right; those of encodings are Box2D boxes. */
     int first = scene->kind == GROUND_HARDCORE;
     v2 corner[CORNERS];
     for (int i = 0; i < CORNERS; i++) {
@@ -88,7 +88,7 @@ INLINE int overlap(struct bounds a, struct bounds b)
     return !(b.low.x - a.high.x > 0 || b.low.y - a.high.y > 0 || a.low.x - b.high.x > 0 || a.low.y - b.high.y > 0);
 }
 
-/* Make the fat box anew where a body's own, without its skin, has left it; returns whether it had. */
+/* Recompute the fat AABB if the body's AABB (here without skin) has left it; return whether it had. */
 INLINE int widen_bounds(struct bounds *around, v2 low, v2 high, v2 shift)
 {
     const float skin = POLYGON_RADIUS;
@@ -110,22 +110,22 @@ static void add_near(struct near *near, const struct scene *scene, int piece, st
     near->pair[near->count++] = (struct pair){.piece = piece, .enabled = 1};
 }
 
-/* Look up what is near a body whose fat box has changed. */
+/* Find pieces that overlap a changed fat AABB. */
 static void find_near(struct near *near, const struct scene *scene, struct bounds around)
 {
     const struct ground *ground = &scene->ground;
     for (int i = 0; i < ground->boxes; i++) add_near(near, scene, i, around);
-    /* Points are a step apart, but for the last one of a pit, which lies up to a step further left. */
+    /* Points are a step apart, except the last one of a pit, which lies up to a step further left. */
     const float step = (float)TERRAIN_STEP;
     int first = (int)clamped((around.low.x - EXTENSION) / step - 3.0f, 0, (float)ground->length);
     int last = (int)clamped((around.high.x + EXTENSION) / step + 3.0f, 0, (float)ground->length);
     for (int i = first; i < last && i < ground->length - 1; i++) add_near(near, scene, ground->boxes + i, around);
 }
 
-/* Touches of a body that began and ended. */
+/* Contacts of a body that began or ended. */
 struct events {
     int began;            /* whether any began */
-    int changed, touches; /* whether there were any events, and whether the last was a beginning */
+    int changed, touches; /* whether there were events; whether the last one began a contact */
 };
 
 INLINE void record_touch(struct events *events, int was, int is)
@@ -135,7 +135,7 @@ INLINE void record_touch(struct events *events, int was, int is)
     events->touches = is, events->changed = 1;
 }
 
-/* Let go of what is not near any more, and find the touches of the rest. */
+/* Remove pairs that no longer overlap, and update the manifolds of the others. */
 static void update_near(
     struct near *near, const struct scene *scene, struct bounds around, const struct polygon *shape,
     const struct polygon *body, struct pose pose, struct events *events

@@ -1,4 +1,4 @@
-/* From velocities to positions, and what the solver left wrong there put right, as Box2D does it. */
+/* Integration of positions and their correction, as in Box2D. */
 
 #ifndef PADDOCK_POSITIONS_H
 #define PADDOCK_POSITIONS_H
@@ -14,7 +14,7 @@
 #define MAX_ANGULAR_CORRECTION (8.0f / 180.0f * PI_F)
 #define BAUMGARTE 0.2f
 
-/* Where velocities lead in one step; those that are absurd are cut. */
+/* Integrate positions over one step, limiting translation and rotation. */
 static void integrate(struct motion *m)
 {
     for (int body = 0; body < BODIES; body++) {
@@ -34,7 +34,7 @@ static void integrate(struct motion *m)
     }
 }
 
-/* Push the bodies out of the ground where they are too deep in it; returns the lanes where they are not any more. */
+/* Push a body out of the ground; return the lanes in which penetration is within tolerance. */
 static vi correct_contact(struct island *island, const struct model *model, int body, int slot, vi at_work)
 {
     struct contact *c = &island->contact[body][slot];
@@ -110,7 +110,7 @@ static vi correct_joint(struct island *island, const struct model *model, int jo
     return (apart <= LINEAR_SLOP) & (wrong <= ANGULAR_SLOP);
 }
 
-/* One pass over all contacts and joints of `ways` islands; `right` says where they needed none any more. */
+/* Correct all contacts and joints of `ways` islands once; `right` marks lanes within tolerance. */
 INLINE void correct_once(struct island *islands, const struct model *model, int ways, const vi *at_work, vi *right)
 {
     for (int way = 0; way < ways; way++) right[way] = at_work[way];
@@ -124,7 +124,7 @@ INLINE void correct_once(struct island *islands, const struct model *model, int 
             right[way] &= correct_joint(&islands[way], model, JOINT_ORDER[k], at_work[way]);
 }
 
-/* Copy what positions are corrected by from one lane to another. */
+/* Copy the data of position correction from one lane to another. */
 static void copy_lane(struct island *to, int lane, const struct island *from, int other)
 {
     for (int body = 0; body < BODIES; body++) {
@@ -152,7 +152,7 @@ static void copy_lane(struct island *to, int lane, const struct island *from, in
     }
 }
 
-/* Go on with the few lanes that are left, moved together into one island. */
+/* Continue with the few remaining lanes, compacted into one island. */
 static void solve_rest(
     struct island islands[WAYS], const struct model *model, const unsigned left[WAYS], int iteration, vi *solved
 )
@@ -186,7 +186,7 @@ static void solve_rest(
     }
 }
 
-/* Correct positions in the given lanes, until they are right or for some iterations; `solved` says where they came right. */
+/* Correct positions in the given lanes until within tolerance or out of iterations; `solved` marks the former. */
 static void solve_positions(struct island islands[WAYS], const struct model *model, const vi *lanes, vi *solved)
 {
     vi at_work[WAYS], right[WAYS];

@@ -1,8 +1,8 @@
-/* The walker's joints and contacts, solved for WAYS times LANES walkers: Box2D's sequential impulses (Catto 2005).
+/* Box2D's sequential-impulse solver (Catto 2005) for the joints and contacts of WAYS * LANES walkers.
  *
- * Everything stands in Box2D's order: joints and contacts in that of its island, sums in that of its source. Contacts of
- * a body are slots that each lane fills as far as it has any; an empty slot has no mass and changes nothing. Each impulse
- * waits for the one before; so there are two islands, and while one waits the processor works for the other. */
+ * Joints, contacts and sums follow Box2D's order. Each lane fills as many contact slots of a body as it has contacts;
+ * empty slots have no mass and no effect. Impulses depend on each other sequentially, so two islands are interleaved to
+ * hide latency. */
 
 #ifndef PADDOCK_SOLVER_H
 #define PADDOCK_SOLVER_H
@@ -12,12 +12,12 @@
 #define STEP_S 0.02f
 #define VELOCITY_ITERATIONS 180
 #define WAYS 2
-#define SLOTS 6 /* contacts of one body that are solved */
+#define SLOTS 6 /* maximum contacts solved per body */
 
 static const int JOINT_ORDER[JOINTS] = {KNEE_2, HIP_2, HIP_1, KNEE_1};
 static const int BODY_ORDER[BODIES] = {LOWER_2, LEG_2, HULL, LEG_1, LOWER_1};
 static const float LOWEST_ANGLE[JOINTS] = {-0.8f, -1.6f, -0.8f, -1.6f};
-static const float REFERENCE_ANGLE[JOINTS] = {-0.05f, 0, 0.05f, 0}; /* between the bodies when they were joined */
+static const float REFERENCE_ANGLE[JOINTS] = {-0.05f, 0, 0.05f, 0}; /* between the bodies at creation */
 static const float HIGHEST_ANGLE[JOINTS] = {1.1f, -0.1f, 1.1f, -0.1f};
 
 /* Centres of mass, angles and velocities. */
@@ -26,17 +26,17 @@ struct motion {
     vf vx[BODIES], vy[BODIES], omega[BODIES];
 };
 
-/* What joints keep from step to step. */
+/* State of joints between steps. */
 struct joints {
     vf x[JOINTS], y[JOINTS], z[JOINTS], motor[JOINTS]; /* impulses */
-    vi limit[JOINTS];                                  /* -1: at the lower one, 1: at the upper one, 0: at none */
+    vi limit[JOINTS];                                  /* -1: at the lower, 1: at the upper, 0: at none */
 };
 
 struct joint {
     vf ax, ay, bx, by; /* anchors from the centres of mass */
     vf xx, xy, yy, xz, yz, zz; /* mass matrix */
     vf inverse_2, inverse_3, motor_mass, speed, most_motor;
-    vf cross_x, cross_y, cross_z; /* of its second and third columns */
+    vf cross_x, cross_y, cross_z; /* cross product of its second and third columns */
     vi lower, upper;
     int limited; /* whether any lane is at a limit */
 };
@@ -47,8 +47,8 @@ struct contact {
     vf normal_mass[2], tangent_mass[2];
     vf k11, k12, k22, i11, i12, i22; /* matrix of both touches, and its inverse */
     vf normal[2], tangent[2];        /* impulses */
-    vi both;                         /* whether two touches are solved together */
-    int two;                         /* whether they are in any lane */
+    vi both;                         /* whether two touches are solved as a block */
+    int two;                         /* whether `both` holds in any lane */
     /* For positions: */
     vf local_x[2], local_y[2], face_x, face_y, plane_x, plane_y;
     vi touching[2], of_body;
@@ -59,7 +59,7 @@ struct island {
     struct joints kept;
     struct joint joint[JOINTS];
     struct contact contact[BODIES][SLOTS];
-    int count[BODIES]; /* of slots that any lane fills */
+    int count[BODIES]; /* slots filled in any lane */
 };
 
 static void prepare_joint(
@@ -126,7 +126,7 @@ INLINE void solve_joint(struct island *island, const struct model *model, int jo
     vf cx = vxb - wb * by - vxa + wa * ay, cy = vyb + wb * bx - vya - wa * ax;
     vf px = j->inverse_2 * (xy * cy - yy * cx), py = j->inverse_2 * (xy * cx - xx * cy), pz = splat(0);
     if (j->limited) {
-        /* Point and limit together; where the limit would pull, the point alone, and the limit lets go. */
+        /* Solve point and limit together; where the limit would pull, solve the point alone and release the limit. */
         vf xz = j->xz, yz = j->yz, zz = j->zz, cz = wb - wa, old = kept->z[joint];
         vf qx = -(j->inverse_3 * (cx * j->cross_x + cy * j->cross_y + cz * j->cross_z));
         vf qy = -(j->inverse_3 * (xx * (cy * zz - cz * yz) + xy * (cz * xz - cx * zz) + xz * (cx * yz - cy * xz)));
@@ -144,7 +144,7 @@ INLINE void solve_joint(struct island *island, const struct model *model, int jo
     m->vx[b] = vxb + mb * px, m->vy[b] = vyb + mb * py, m->omega[b] = wb + ib * (bx * py - by * px + pz);
 }
 
-/* Masses of a contact whose normal, touches and impulses are set; then what it pushed last step, again. */
+/* Compute effective masses of a contact, then warm-start it with the impulses of the last step. */
 static void prepare_contact(struct island *island, const struct model *model, int body, int slot)
 {
     struct contact *c = &island->contact[body][slot];
@@ -161,7 +161,7 @@ static void prepare_contact(struct island *island, const struct model *model, in
     vf k12 = mass + inertia * rn[0] * rn[1], det = k[0] * k[1] - k12 * k12;
     c->both = c->touching[1] & (k[0] * k[0] < 1000.0f * det);
     c->two = any(c->both);
-    /* Of two touches that say the same, the second is not solved. */
+    /* The second of two redundant touches is ignored. */
     c->tangent_mass[1] = keep(c->both, c->tangent_mass[1]);
     vf inverse = 1.0f / det;
     c->k11 = k[0], c->k12 = k12, c->k22 = k[1];
@@ -206,7 +206,7 @@ INLINE void solve_contact(struct island *island, const struct model *model, int 
     c->tangent[1] = after;
     vx += mass * px, vy += mass * py, w += inertia * (x2 * py - y2 * px);
 
-    /* The four cases of the complementarity problem of two touches, the first that holds. */
+    /* Four cases of the linear complementarity problem of two touches; the first that holds. */
     vf vn1 = (vx - w * y1) * nx + (vy + w * x1) * ny, vn2 = (vx - w * y2) * nx + (vy + w * x2) * ny;
     vf alone = most(a1 - c->normal_mass[0] * vn1, splat(0));
     vf b1 = vn1 - (c->k11 * a1 + c->k12 * a2), b2 = vn2 - (c->k12 * a1 + c->k22 * a2);

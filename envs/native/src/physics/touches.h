@@ -1,4 +1,4 @@
-/* The touches of one body alone, solved without its joints: what an impact asks for. */
+/* Contacts of a single body, solved without joints after an impact. */
 
 #ifndef PADDOCK_TOUCHES_H
 #define PADDOCK_TOUCHES_H
@@ -8,7 +8,7 @@
 #include "pairs.h"
 #include "solver.h"
 
-/* The touches of a body in the world: lever arms from its centre of mass, and the normal. */
+/* Touches of one manifold: lever arms from the body's centre of mass, and the normal. */
 struct touches {
     int count, both;
     v2 normal, arm[2];
@@ -56,7 +56,7 @@ struct velocity {
 
 INLINE v2 velocity_of(struct velocity u, v2 arm) { return add(u.v, (v2){-u.omega * arm.y, u.omega * arm.x}); }
 
-/* One pass over the touches of one manifold, as `solve_contact` makes it for lanes. */
+/* Solve the touches of one manifold once, as `solve_contact` does for SIMD lanes. */
 static void solve_touches(struct touches *c, struct velocity *velocity, float mass, float inertia, float friction)
 {
     struct velocity u = *velocity;
@@ -88,7 +88,7 @@ static void solve_touches(struct touches *c, struct velocity *velocity, float ma
     *velocity = u;
 }
 
-/* All passes. What they lead to soon comes back to itself, bit for bit, and whole rounds are then left out (Brent 1980). */
+/* Run all iterations. States soon repeat bit for bit; cycles are detected (Brent 1980) and skipped. */
 static void iterate_touches(
     struct touches *touches, int count, struct velocity *u, float mass, float inertia, float friction
 )

@@ -1,4 +1,4 @@
-/* Rows of bytes as the numbers that dense networks see. */
+/* Extraction of features from rows of bytes. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
     memcpy(&x, at, sizeof x);                                                                                          \
     return
 
-/* A whole number; one that is too great for the type is none that is looked for. */
+/* Read an integer; unsigned 64-bit values above INT64_MAX match no feature. */
 static int64_t read_whole(const uint8_t *at, int type)
 {
     switch (type) {
@@ -34,7 +34,7 @@ static float read_number(const uint8_t *at, int type)
     }
 }
 
-/* Where the next ones are written. */
+/* Output arrays and the number of features written. */
 struct written {
     uint16_t *index;
     float *value;
@@ -43,7 +43,7 @@ struct written {
 
 static inline void put(const struct features *features, struct written *to, int feature, float x)
 {
-    if (features->mean) { /* as Normalizer of envs/native/networks.py */
+    if (features->mean) { /* as `Normalizer` of envs/native/networks.py */
         const float clip = features->clip;
         x = (x - features->mean[feature]) / features->std[feature];
         x = x < -clip ? -clip : x;
@@ -54,7 +54,7 @@ static inline void put(const struct features *features, struct written *to, int 
     to->count += x != 0;
 }
 
-/* Write a row's features that are not 0; returns how many there are. */
+/* Write the non-zero features of a row; return their number. */
 static int expand_row(const struct features *features, const uint8_t *row, uint16_t *index, float *value)
 {
     struct written to = {index, value, 0};

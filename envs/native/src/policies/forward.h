@@ -1,4 +1,4 @@
-/* One network on many rows, and functions of many numbers: envs/native/forward.py and functions.py in NumPy. */
+/* Forward pass of a network on many rows, and functions of arrays; envs/native/forward.py and functions.py in NumPy. */
 
 #ifndef PADDOCK_FORWARD_H
 #define PADDOCK_FORWARD_H
@@ -13,7 +13,7 @@
 
 INLINE size_t whole(int32_t width) { return ((size_t)width + WHOLE - 1) / WHOLE * WHOLE; }
 
-/* What lies behind a layer's end in its last vector is computed too, and read by nobody. */
+/* Activate rows; padding in the last vector is computed too, but never used. */
 INLINE void squash_rows(float *at, size_t stride, int rows, int width, int relu)
 {
     for (int r = 0; r < rows; r++, at += stride)
@@ -37,7 +37,7 @@ static void gather_layer(
     }
 }
 
-/* Take rows of `in`, or where that is NULL sparse ones, through all layers. */
+/* Pass rows of `in`, or sparse rows if it is NULL, through all layers. */
 static void forward_some(
     const struct forward *forward, const float *in, const struct sparse *sparse, float *out, int rows, size_t widest
 )
@@ -76,7 +76,7 @@ static void forward_rows(const struct forward *forward)
     }
 }
 
-/* Rows of `width` numbers each into lanes; lanes without a row are 0. */
+/* Transpose rows of `width` numbers into lanes; unused lanes are 0. */
 INLINE void gather_rows(const float *rows, int width, int count, vf *lanes)
 {
     float *at = (float *)lanes;
@@ -85,9 +85,9 @@ INLINE void gather_rows(const float *rows, int width, int count, vf *lanes)
         for (int k = 0; k < width; k++) at[k * LANES + i] = rows[i * width + k];
 }
 
-#define LOWEST -3.4028235e38f /* of what is not legal: its probability is 0 */
+#define LOWEST -3.4028235e38f /* logit of illegal actions: probability 0 */
 
-/* Forbid what rows of bytes say is not legal, in lanes of outputs; they always leave something. */
+/* Mask illegal actions in lanes of logits; at least one action is legal. */
 INLINE void forbid_lanes(const struct features *features, const uint8_t *rows, int width, int count, vf *out)
 {
     for (int i = 0; features->legal >= 0 && i < count; i++) {
@@ -113,7 +113,7 @@ INLINE void apply_one(int function, const float *x, float *y, int64_t count)
     memcpy(y, &rest, (size_t)count * sizeof *y);
 }
 
-/* The functions' names are constants in each call, so that none is looked for in the loop. */
+/* Constant arguments let the compiler specialize each loop. */
 static void apply(int function, const float *x, float *y, int64_t count)
 {
     if (function == FUNCTION_TANH) apply_one(FUNCTION_TANH, x, y, count);

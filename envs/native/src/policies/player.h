@@ -1,6 +1,6 @@
-/* One thread's share of a rollout: a group of environments, each of which takes the next episode when its own ends.
+/* Whole episodes, played by one thread: each slot of a group of environments takes the next episode when its own ends.
  *
- * A group has one or more ways of LANES environments; slot i of it is lane i % LANES of way i / LANES. */
+ * A group has one or more ways (vectors) of LANES environments; slot i is lane i % LANES of way i / LANES. */
 
 #ifndef PADDOCK_PLAYER_H
 #define PADDOCK_PLAYER_H
@@ -20,12 +20,12 @@ struct player {
     struct generator generator[MAX_LANES];
     int64_t episode[MAX_LANES], length[MAX_LANES];
     double total[MAX_LANES], reward[MAX_LANES];
-    unsigned playing, observed; /* slots */
-    int slots, ways; /* slots: in use */
-    vf *parameters;   /* [ways, P]; NULL where there is one member, whose own are read */
-    vf *one, *other;  /* the values of a layer and of the next */
+    unsigned playing, observed; /* masks of slots */
+    int slots, ways;  /* slots: number in use */
+    vf *parameters;   /* [ways, P]; NULL if all slots share one member's parameters */
+    vf *one, *other;  /* values of a layer and of the next */
     void *group;
-    int64_t choice[MAX_LANES]; /* of a task whose observations are rows, which are copied into lanes */
+    int64_t choice[MAX_LANES]; /* for tasks with observations in rows, which are copied into lanes */
     float rows[LANES * MAX_OBSERVATION];
 };
 
@@ -54,7 +54,7 @@ static struct player *open_player(const struct rollout *rollout)
     for (int k = 0; k <= rollout->layers; k++)
         if ((size_t)rollout->sizes[k] > widest) widest = (size_t)rollout->sizes[k];
     player->ways = rollout->task->lanes / LANES;
-    /* Whole registers of slots, but not so many that other threads have nothing to do. */
+    /* Whole registers of slots, but few enough that all threads have work. */
     int64_t registers = (rollout->episodes + rollout->threads * LANES - 1) / (rollout->threads * LANES);
     player->slots = LANES * (registers < player->ways ? (int)registers : player->ways);
     const size_t own = rollout->members == 1 ? 0 : (size_t)player->ways * (size_t)rollout->num_parameters;
@@ -107,7 +107,7 @@ INLINE unsigned step_task(struct player *player, const struct rollout *rollout)
     return ended;
 }
 
-/* Give the free slots the next episodes, as far as there are any. */
+/* Assign the next episodes, if any, to free slots. */
 static void assign_episodes(struct player *player, const struct rollout *rollout, int64_t *next)
 {
     unsigned fresh = 0;
@@ -147,7 +147,7 @@ static void count_observations(struct player *player, int observations, int way,
     }
 }
 
-/* Choose actions in every slot that plays; returns those whose networks gave none that is finite. */
+/* Choose actions in all active slots; return the slots with a non-finite action. */
 static unsigned act_all(struct player *player, const struct rollout *rollout)
 {
     unsigned finite = 0;
@@ -163,7 +163,7 @@ static unsigned act_all(struct player *player, const struct rollout *rollout)
     return player->playing & ~finite;
 }
 
-/* Returns the slots whose episodes ended. */
+/* Step all active slots; return those whose episodes ended. */
 static unsigned step_all(struct player *player, const struct rollout *rollout)
 {
     const struct task *task = rollout->task;
@@ -180,7 +180,7 @@ static unsigned step_all(struct player *player, const struct rollout *rollout)
     return ended;
 }
 
-/* Write down the episodes of these slots, which are then free. */
+/* Record the episodes of these slots and free them. */
 static void end_episodes(struct player *player, const struct rollout *rollout, unsigned ended)
 {
     const int width = rollout->task->observations;
@@ -207,7 +207,7 @@ static int play_lanes(const struct rollout *rollout, int64_t *next)
     while (player->playing) {
         unsigned ended = act_all(player, rollout);
         for (unsigned failed = ended; failed; failed &= failed - 1) player->total[__builtin_ctz(failed)] = NAN;
-        /* Those that are failed leave before the others step. */
+        /* Failed episodes end before the others step. */
         if (!ended) ended = step_all(player, rollout);
         if (!ended) continue;
         end_episodes(player, rollout, ended);

@@ -1,4 +1,4 @@
-/* Small networks, another in each lane: what envs/native/networks.py computes, and `Head` of algos/networks/heads/head.py. */
+/* Small networks, one per SIMD lane, as in envs/native/networks.py, with the heads of algos/networks/heads/head.py. */
 
 #ifndef PADDOCK_POLICY_H
 #define PADDOCK_POLICY_H
@@ -10,16 +10,16 @@
 #include "networks.h"
 #include "rollout.h"
 
-/* Number i of the parameters: of all lanes the same one, or of each its own, [P] vectors. */
+/* Parameter i, shared by all lanes or one per lane ([P] vectors). */
 INLINE vf parameter(const float *parameters, size_t i, int shared)
 {
     return shared ? splat(parameters[i]) : ((const vf *)parameters)[i];
 }
 
-/* An observation's number to mean 0 and deviation 1, as `Normalizer` of envs/native/networks.py does. */
+/* Normalize an observation as `Normalizer` of envs/native/networks.py does. */
 INLINE vf standardized(vf x, float mean, float std, float clip) { return within((x - mean) / std, -clip, clip); }
 
-/* `count` outputs of a layer: the sums first, then the bias. */
+/* Compute `count` outputs of a layer: the sum, then the bias. */
 INLINE void outputs(
     const vf *in, int fan_in, const float *weights, const float *bias, int stride, vf *out, int count, int shared
 )
@@ -33,7 +33,7 @@ INLINE void outputs(
     for (int k = 0; k < count; k++) out[k] = sum[k] + parameter(bias, k, shared);
 }
 
-/* Constant counts keep the sums in registers. `stride` parameters lie from one input's weights to the next's. */
+/* Constant counts keep the sums in registers. `stride`: parameters from one input's weights to the next's. */
 INLINE void dense(const vf *in, int fan_in, const float *weights, int stride, int fan_out, vf *out, int shared)
 {
     const size_t each = shared ? 1 : LANES;
@@ -64,7 +64,7 @@ INLINE vf unaligned(const float *at)
     return x;
 }
 
-/* `count` vectors of one network's outputs, a lane for each output: the sums of `outputs`, in their order. */
+/* Compute `count` vectors of one network's outputs, one output per lane, summed in the order of `outputs`. */
 INLINE void row_outputs(
     const float *in, int fan_in, const float *weights, const float *bias, int stride, float *out, int count
 )
@@ -98,7 +98,7 @@ static void squash_row(float *row, int width, int relu)
     }
 }
 
-/* One network after another. What lies behind a layer's end in its last vector is computed too, and read by nobody. */
+/* Run networks one by one; padding in the last vector of a layer is computed too, but never used. */
 static void run_rows(const struct networks *networks)
 {
     const int layers = networks->layers;
@@ -121,7 +121,7 @@ static void run_rows(const struct networks *networks)
     }
 }
 
-/* The greatest output's number, of equal ones the first; NaN is greater than all, as in numpy.argmax. */
+/* Argmax; the first of equal outputs, and NaN is the greatest, as in numpy.argmax. */
 INLINE vf greatest(const vf *out, int count)
 {
     vf best = out[0], choice = splat(0);
@@ -133,8 +133,8 @@ INLINE vf greatest(const vf *out, int count)
     return choice;
 }
 
-/* Actions for observations, whose rows are `stride` vectors apart; `one` and `other` have room for the widest layer.
- * Parameters are [P], or where there are several members [P] vectors. Returns the lanes whose actions are finite. */
+/* Choose actions for observations, whose rows are `stride` vectors apart; `one` and `other` hold the widest layer.
+ * Parameters are [P], or [P] vectors with several members. Return the lanes whose actions are finite. */
 static vi choose_actions(
     const struct rollout *rollout, const float *parameters, const vf *obs, vf *action, int stride, vf *one, vf *other
 )

@@ -1,4 +1,4 @@
-/* A rollout's threads; the episodes themselves are in player.h, once for each width. */
+/* Threads that play whole episodes; player.h plays them, compiled once per instruction set. */
 
 #include <pthread.h>
 
@@ -8,8 +8,8 @@
 
 struct shared {
     const struct rollout *rollout;
-    play_part *play;
-    int64_t next; /* the first episode that nobody has begun */
+    play_fn *play;
+    int64_t next; /* next episode to start */
     int failed;
 };
 

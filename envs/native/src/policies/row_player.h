@@ -1,4 +1,4 @@
-/* One thread's share of a rollout where observations are rows of bytes and actions are choices: see player.h. */
+/* As player.h, for observations that are rows of bytes and discrete actions. */
 
 #ifndef PADDOCK_ROW_PLAYER_H
 #define PADDOCK_ROW_PLAYER_H
@@ -12,16 +12,16 @@ struct row_player {
     struct generator generator[LANES];
     int64_t episode[LANES], length[LANES], choice[LANES];
     double total[LANES], reward[LANES];
-    unsigned playing; /* slots */
-    int slots;       /* in use */
-    size_t widest;    /* layer, in whole vectors */
+    unsigned playing; /* mask of slots */
+    int slots;        /* number in use */
+    size_t widest;    /* layer, padded to whole vectors */
     void *group;
     unsigned char *rows;
-    float *memory; /* scratch of `forward_some`, and then a row of outputs and the same for `greatest` */
+    float *memory; /* scratch of `forward_some`, then outputs, in rows and in lanes */
     struct expanded expanded;
-    struct features seen; /* what is observed of rows: their features as they are */
+    struct features seen; /* features without normalization, for moments */
     struct expanded observed;
-    float *dense;         /* of one row, zeros and all */
+    float *dense;         /* features of one row, including zeros */
 };
 
 static void close_row_player(struct row_player *player)
@@ -42,7 +42,7 @@ static struct row_player *open_row_player(const struct rollout *rollout)
     if (!player) return NULL;
     for (int k = 1; k <= rollout->layers; k++)
         if (whole(rollout->sizes[k]) > player->widest) player->widest = whole(rollout->sizes[k]);
-    /* Not so many slots that other threads have nothing to do. */
+    /* Few enough slots that all threads have work. */
     const int64_t share = (rollout->episodes + rollout->threads - 1) / rollout->threads;
     player->slots = share < LANES ? (int)share : LANES;
     player->memory = aligned_alloc(64, player->widest * (2 * FORWARD_ROWS + LANES + LANES) * sizeof(float));
@@ -60,7 +60,7 @@ static struct row_player *open_row_player(const struct rollout *rollout)
     return NULL;
 }
 
-/* Give the free slots the next episodes, as far as there are any. */
+/* Assign the next episodes, if any, to free slots. */
 static void assign_row_episodes(struct row_player *player, const struct rollout *rollout, int64_t *next)
 {
     unsigned fresh = 0;
@@ -77,7 +77,7 @@ static void assign_row_episodes(struct row_player *player, const struct rollout 
         rollout->task->start_rows(player->group, rollout->settings, player->generator, fresh, player->rows);
 }
 
-/* Choose in `count` slots from `first` on, whose episodes are played by one member. */
+/* Choose actions in `count` slots from `first` on, which share one member. */
 static void choose_rows(struct row_player *player, const struct rollout *rollout, int first, int count)
 {
     const int width = rollout->sizes[rollout->layers];
@@ -96,7 +96,7 @@ static void choose_rows(struct row_player *player, const struct rollout *rollout
     for (int i = 0; i < count; i++) player->choice[first + i] = (int64_t)(int32_t)choice[i];
 }
 
-/* Enter what is seen in the slots whose observations count, as `play` of algos/learning/episodes.py does. */
+/* Update the moments of observations, as `play` of algos/learning/episodes.py does. */
 static void observe_rows(struct row_player *player, const struct rollout *rollout)
 {
     const size_t width = rollout->sizes[0];

@@ -1,6 +1,6 @@
-/* One policy for many environments, another in each lane: what it does is drawn, step after step, for a group at a time.
+/* Rollouts with one stochastic policy, one environment per SIMD lane.
  *
- * Actions, their log-probabilities and what environments take are those of `LeafHead` in algos/networks/heads/head.py. */
+ * Actions and log-probabilities are those of `LeafHead` in algos/networks/heads/head.py. */
 
 #ifndef PADDOCK_SAMPLER_H
 #define PADDOCK_SAMPLER_H
@@ -25,16 +25,16 @@ INLINE uint64_t read_ticks(void)
 #endif
 }
 
-/* What each thread takes for its share. */
+/* Buffers of one thread. */
 struct buffers {
-    vf *one, *other, *third; /* a layer's values each, or an action's */
-    struct forward forward;  /* of few rows */
-    float *input;            /* that many rows of what goes in, and of what comes out */
+    vf *one, *other, *third; /* values of a layer, or of an action */
+    struct forward forward;  /* for a few rows */
+    float *input;            /* inputs and outputs of these rows */
     size_t widest;
-    struct expanded expanded; /* LANES rows of bytes, where observations are those */
+    struct expanded expanded; /* LANES rows of bytes, if observations are such rows */
 };
 
-/* Outputs of environments from `base` on, another in each lane; where they are, `one` or `other`. */
+/* Compute outputs with one environment per lane; return `one` or `other`, which holds them. */
 INLINE vf *run_lanes(const struct steps *steps, const float *observation, int count, const struct buffers *buffers)
 {
     const int32_t *sizes = steps->sizes;
@@ -54,7 +54,7 @@ INLINE vf *run_lanes(const struct steps *steps, const float *observation, int co
     return one;
 }
 
-/* The same with a lane for each output of a layer: lanes without an environment cost nothing then. */
+/* The same with one output of a layer per lane, which is faster when most lanes lack an environment. */
 INLINE vf *run_few(const struct steps *steps, const float *observation, int count, const struct buffers *buffers)
 {
     const int inputs = steps->sizes[0], width = steps->sizes[steps->layers];
@@ -70,7 +70,7 @@ INLINE vf *run_few(const struct steps *steps, const float *observation, int coun
     return buffers->one;
 }
 
-/* The same of rows of bytes. */
+/* The same for rows of bytes. */
 INLINE vf *run_rows_of_bytes(const struct steps *steps, const uint8_t *rows, int count, const struct buffers *buffers)
 {
     const struct sparse sparse = expand_some(&buffers->expanded, steps->features, rows, count);
@@ -81,7 +81,7 @@ INLINE vf *run_rows_of_bytes(const struct steps *steps, const uint8_t *rows, int
     return buffers->one;
 }
 
-/* Draw choices of `width` outputs; the noise is gone then. */
+/* Sample discrete actions from `width` logits; overwrites the noise. */
 INLINE vf sample_choices(const vf *out, vf *noise, int width, vf *logprob)
 {
     vf top = out[0];
@@ -96,7 +96,7 @@ INLINE vf sample_choices(const vf *out, vf *noise, int width, vf *logprob)
     return choice;
 }
 
-/* Draw numbers in [-1, 1]; what the environments take of them is left in `noise`. */
+/* Sample actions in [-1, 1]; leave those scaled for the environments in `noise`. */
 INLINE void sample_bounded(const struct steps *steps, const vf *out, vf *noise, int count, vf *action)
 {
     for (int k = 0; k < count; k++) {
@@ -110,7 +110,7 @@ INLINE void sample_bounded(const struct steps *steps, const vf *out, vf *noise, 
     }
 }
 
-/* Draw numbers; what the environments take of them is left in `noise`. */
+/* Sample Gaussian actions; leave those scaled or clipped for the environments in `noise`. */
 INLINE void sample_gaussian(const struct steps *steps, const vf *out, vf *noise, int width, vf *action, vf *logprob)
 {
     vf density = splat(0), slope = splat(0);
@@ -128,7 +128,7 @@ INLINE void sample_gaussian(const struct steps *steps, const vf *out, vf *noise,
     *logprob = steps->sampling == SAMPLE_SQUASHED ? density - slope : density;
 }
 
-/* Choose for `count` environments from `base` on, LANES at most, in step t; the first whose action is none, or -1. */
+/* Sample actions of up to LANES environments from `base` on; return the first with an invalid action, or -1. */
 static int sample_actions(
     const struct vector *vector, const struct steps *steps, const struct rows *rows, int64_t t, int base, int count,
     const struct buffers *buffers
@@ -138,7 +138,7 @@ static int sample_actions(
     const int64_t at = t * vector->num_envs + base;
     const uint8_t *bytes = rows->observation + (size_t)base * vector->row_bytes;
     const float *observation = (const float *)bytes;
-    /* Four lanes are no faster than rows, which use each weight that is read four times. */
+    /* With four lanes rows are as fast, as each weight loaded is used four times. */
     const int few = LANES == 4 || 2 * count <= LANES;
     const vf *out = steps->features ? run_rows_of_bytes(steps, bytes, count, buffers)
                   : few ? run_few(steps, observation, count, buffers) : run_lanes(steps, observation, count, buffers);
@@ -170,7 +170,7 @@ static int sample_actions(
     return wrong < 0 ? -1 : base + wrong;
 }
 
-/* Note what step t gave environments `base` up to `base` + `count`, from the vector's rows. */
+/* Copy the results of step t for `count` environments from `base` on. */
 INLINE void record_step(
     const struct vector *vector, const struct steps *steps, const struct rows *rows, int64_t t, int base, int count
 )
@@ -189,10 +189,10 @@ INLINE void record_step(
     }
 }
 
-/* Environments that step block by block, so that what is written of a step lies together. */
+/* Environments per block; results of a step are contiguous within a block. */
 #define MAX_BLOCK 64
 
-/* Note the first action that is none, of those that several threads may find. */
+/* Keep the first invalid action found by any thread. */
 INLINE void report_invalid(struct steps *steps, int64_t place)
 {
     int64_t first = __atomic_load_n(&steps->invalid, __ATOMIC_RELAXED);
@@ -200,7 +200,7 @@ INLINE void report_invalid(struct steps *steps, int64_t place)
            !__atomic_compare_exchange_n(&steps->invalid, &first, place, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }
 
-/* Play all steps of some groups; an action that is none ends it. */
+/* Play all steps of some groups; stop at an invalid action. */
 static void play_block(
     const struct vector *vector, const struct steps_job *job, int first, int last, const struct buffers *buffers,
     uint64_t ticks[2]

@@ -1,9 +1,9 @@
-/* Sums along time and over rows, in order: envs/native/series.py has each of them operation for operation in NumPy. */
+/* Sums along time and over rows in a fixed order; envs/native/series.py has the same operations in NumPy. */
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* sums[t] = delta[t] + carry[t] * sums[t + 1] of B columns, from the last step back; after that there is 0. */
+/* sums[t] = delta[t] + carry[t] * sums[t + 1] for each column, with 0 after the last step. */
 void carry_back(const float *delta, const float *carry, float *sums, int64_t steps, int64_t columns)
 {
     for (int64_t at = (steps - 1) * columns; at >= 0; at -= columns)
@@ -13,7 +13,7 @@ void carry_back(const float *delta, const float *carry, float *sums, int64_t ste
         }
 }
 
-/* running = running * gamma + reward, which is 0 again where an episode ended; each step's before that to `returns`. */
+/* returns[t] = running = running * gamma + reward[t]; then running is reset to 0 where an episode ended. */
 void discount(
     const float *reward, const uint8_t *ended, double gamma, double *running, double *returns, int64_t steps,
     int64_t columns
@@ -26,7 +26,7 @@ void discount(
         }
 }
 
-/* Mean and sum of squared deviations of each column, over rows of which there is one at least; `single`: they are float. */
+/* Mean and sum of squared deviations of each column of at least one row; `single`: rows are float. */
 void moments(const void *rows, int single, int64_t count, int64_t columns, double *mean, double *m2)
 {
     const float *narrow = rows;

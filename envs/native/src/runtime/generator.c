@@ -1,5 +1,5 @@
-/* NumPy's default generator: SeedSequence (O'Neill's seed_seq) into PCG64 XSL-RR (O'Neill 2014, HMC-CS-2014-0905), and
- * its draws (numpy/random/src/distributions), bit for bit. */
+/* NumPy's default generator, bit-identical: SeedSequence (O'Neill's seed_seq), PCG64 XSL-RR (O'Neill 2014,
+ * HMC-CS-2014-0905), and basic distributions (numpy/random/src/distributions). */
 
 #include "runtime/native.h"
 
@@ -34,7 +34,7 @@ static uint64_t next_64(struct generator *generator)
     return folded >> rotation | folded << (-rotation & 63);
 }
 
-/* The lower half first; the upper one is kept for the next call, whatever is drawn in between. */
+/* Return the lower half; the upper half is buffered for the next call. */
 static uint32_t next_32(struct generator *generator)
 {
     if (generator->has_half) {
@@ -56,7 +56,7 @@ void seed_generator(struct generator *generator, uint64_t seed)
             if (from != to) pool[to] = mixed(pool[to], hashed(pool[from], &constant, 0x931e8875));
     constant = 0x8b51f9dd;
     for (int i = 0; i < STATE_WORDS; i++) word[i] = hashed(pool[i % POOL], &constant, 0x58f38ded);
-    unsigned __int128 part[2] = {0, 0}; /* state and stream: two 64-bit words each, the upper one first */
+    unsigned __int128 part[2] = {0, 0}; /* state and stream: two 64-bit words each, upper first */
     for (int i = 0; i < STATE_WORDS / 2; i++)
         part[i / 2] = part[i / 2] << 64 | (uint64_t)word[2 * i + 1] << 32 | word[2 * i];
     *generator = (struct generator){.increment = part[1] << 1 | 1};
@@ -84,7 +84,7 @@ double draw_uniform(struct generator *generator, double low, double high)
     return low + (high - low) * draw(generator);
 }
 
-/* Lemire 2019, arXiv:1805.10941: on 32 bits where the range allows, as NumPy does. */
+/* Lemire 2019, arXiv:1805.10941, with 32 bits if the range allows, as in NumPy. */
 int64_t draw_integer(struct generator *generator, int64_t low, int64_t high)
 {
     uint64_t range = (uint64_t)high - (uint64_t)low;
@@ -104,7 +104,7 @@ int64_t draw_integer(struct generator *generator, int64_t low, int64_t high)
     return (int64_t)((uint64_t)low + (uint64_t)(product >> 64));
 }
 
-/* The least mask that holds the number, and what exceeds it drawn again. */
+/* Rejection sampling with the smallest bit mask. */
 uint32_t draw_masked(struct generator *generator, uint32_t last)
 {
     if (!last) return 0;

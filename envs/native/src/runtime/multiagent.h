@@ -1,4 +1,4 @@
-/* One step of a vector's worlds: who acts, ends and is born, as envs/vector/multiagent_slots.py has it. */
+/* One step of a vector's multi-agent environments, as in envs/vector/multiagent_slots.py. */
 
 #ifndef PADDOCK_MULTIAGENT_H
 #define PADDOCK_MULTIAGENT_H
@@ -7,7 +7,7 @@
 
 #include "vector.h"
 
-/* Enter what is so whatever the game does, for rows `first` and on. */
+/* Reset rewards and flags of rows from `first` on, and count the step. */
 INLINE void clear_results(const struct rows *rows, size_t first, size_t count)
 {
     memset(rows->reward + first, 0, count * sizeof *rows->reward);
@@ -16,7 +16,7 @@ INLINE void clear_results(const struct rows *rows, size_t first, size_t count)
     for (size_t i = first; i < first + count; i++) rows->running_length[i] += rows->acts[i];
 }
 
-/* Enter how the life in a row ended; the row is nobody's from then on. */
+/* Record the end of an agent and clear its row. */
 INLINE void end_agent(const struct rows *rows, size_t i, size_t row_bytes)
 {
     unsigned char *own = rows->observation + i * row_bytes;
@@ -27,18 +27,18 @@ INLINE void end_agent(const struct rows *rows, size_t i, size_t row_bytes)
     rows->alive[i] = rows->acts[i] = 0;
 }
 
-/* Enter what a step did to the seats of one world, of which `alive_before` says who lived before it; whether it is over. */
+/* Record results of a step of one environment; return whether its episode is over. */
 INLINE int finish_step(
-    const struct rows *rows, size_t first, int seats, size_t row_bytes, const uint8_t *alive_before, int cut_off
+    const struct rows *rows, size_t first, int agents, size_t row_bytes, const uint8_t *alive_before, int cut_off
 )
 {
     int living = 0;
-    for (int k = 0; k < seats; k++) {
+    for (int k = 0; k < agents; k++) {
         const size_t i = first + k;
         rows->running_return[i] += rows->reward[i];
         if (cut_off && rows->alive[i] && !rows->terminated[i]) {
             if (alive_before[k]) rows->truncated[i] = 1;
-            else { /* born too late to be told of it */
+            else { /* created in this very step: removed without a result */
                 memset(rows->observation + i * row_bytes, 0, row_bytes);
                 rows->alive[i] = rows->acts[i] = 0;
             }
@@ -49,8 +49,8 @@ INLINE int finish_step(
     return !living;
 }
 
-/* Step groups of LANES worlds; a number of seats that is known makes it faster. */
-INLINE void step_multiagent_groups(const struct vector *vector, const struct step *step, int first, int last, int seats)
+/* Step groups of LANES environments; inlined, so that a constant number of agents specializes it. */
+INLINE void step_multiagent_groups(const struct vector *vector, const struct step *step, int first, int last, int agents)
 {
     const struct task *task = vector->task;
     const struct rows *rows = step->rows;
@@ -58,15 +58,15 @@ INLINE void step_multiagent_groups(const struct vector *vector, const struct ste
     uint8_t alive_before[LANES * MAX_AGENTS];
     for (int g = first; g < last; g++) {
         const unsigned mask = lanes_of(vector, g, step->chosen);
-        const size_t base = (size_t)g * LANES, at = base * seats;
+        const size_t base = (size_t)g * LANES, at = base * agents;
         if (mask == ALL_LANES) {
-            clear_results(rows, at, LANES * seats);
-            memcpy(alive_before, rows->alive + at, LANES * seats);
+            clear_results(rows, at, LANES * agents);
+            memcpy(alive_before, rows->alive + at, LANES * agents);
         } else
             for (unsigned rest = mask; rest; rest &= rest - 1) {
                 const size_t lane = __builtin_ctz(rest);
-                clear_results(rows, at + lane * seats, seats);
-                memcpy(alive_before + lane * seats, rows->alive + at + lane * seats, seats);
+                clear_results(rows, at + lane * agents, agents);
+                memcpy(alive_before + lane * agents, rows->alive + at + lane * agents, agents);
             }
         if (!mask) continue;
         const struct agent_rows own = agent_rows_at(vector, rows, base);
@@ -77,10 +77,10 @@ INLINE void step_multiagent_groups(const struct vector *vector, const struct ste
         unsigned over = 0;
         for (unsigned rest = mask; rest; rest &= rest - 1) {
             const int lane = __builtin_ctz(rest);
-            const size_t world = base + lane;
-            const int cut_off = ++vector->clock[world] >= vector->time_limit && vector->time_limit;
-            rows->over[world] = finish_step(rows, world * seats, seats, row_bytes, alive_before + (size_t)lane * seats, cut_off);
-            over |= (unsigned)rows->over[world] << lane;
+            const size_t env = base + lane;
+            const int cut_off = ++vector->clock[env] >= vector->time_limit && vector->time_limit;
+            rows->over[env] = finish_step(rows, env * agents, agents, row_bytes, alive_before + (size_t)lane * agents, cut_off);
+            over |= (unsigned)rows->over[env] << lane;
         }
         if (over && vector->same_step) restart_multiagent(vector, g, over, rows);
     }
@@ -88,8 +88,8 @@ INLINE void step_multiagent_groups(const struct vector *vector, const struct ste
 
 static void step_multiagent(const struct vector *vector, const struct step *step, int first, int last)
 {
-    if (vector->seats == 2) step_multiagent_groups(vector, step, first, last, 2);
-    else step_multiagent_groups(vector, step, first, last, vector->seats);
+    if (vector->agents == 2) step_multiagent_groups(vector, step, first, last, 2);
+    else step_multiagent_groups(vector, step, first, last, vector->agents);
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* One step of a vector's groups: from the caller's rows into lanes, through the task, and back into rows. */
+/* One step of a vector's groups: actions from rows to lanes, the task's step, results from lanes to rows. */
 
 #ifndef PADDOCK_STEPPER_H
 #define PADDOCK_STEPPER_H
@@ -10,11 +10,11 @@
 #include "vector.h"
 #include "multiagent.h"
 
-/* Of the caller's arrays, which need not be aligned. */
+/* For the caller's arrays, which may be unaligned. */
 typedef double hd_row __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
 typedef int64_t hl_row __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
 
-/* Between rows and lanes, of a group of `lanes` environments. */
+/* Gather actions of a group of `lanes` environments from rows. */
 INLINE void gather_actions(const struct task *task, const void *action, int lanes, unsigned mask, float *gathered)
 {
     const float *row = action;
@@ -42,7 +42,7 @@ INLINE void scatter(const float *x, int lanes, int width, unsigned mask, float *
     }
 }
 
-/* LANES rows of four numbers each, by zipping pairs of them twice. */
+/* Write LANES rows of four numbers, by interleaving pairs twice. */
 INLINE void scatter_fours(const float *lanes, float *rows)
 {
     const vf *x = (const vf *)lanes;
@@ -53,7 +53,7 @@ INLINE void scatter_fours(const float *lanes, float *rows)
     }
 }
 
-/* Enter reward, return, length and how the episode stands; the lanes whose time is up. */
+/* Record reward, return, length and flags; return the lanes that reached the time limit. */
 INLINE unsigned record_results(
     const struct rows *rows, int base, unsigned mask, unsigned terminated, const double *reward, int64_t limit
 )
@@ -71,7 +71,7 @@ INLINE unsigned record_results(
     return truncated;
 }
 
-/* A byte, 0 or 1, for every bit. */
+/* Expand each bit to a byte, 0 or 1. */
 INLINE void spread_bits(unsigned bits, uint8_t bytes[LANES])
 {
     for (int k = 0; k < LANES; k += 8) {
@@ -81,7 +81,7 @@ INLINE void spread_bits(unsigned bits, uint8_t bytes[LANES])
     }
 }
 
-/* The same as `record_results` for LANES environments at once. */
+/* As `record_results`, for LANES environments at once. */
 INLINE unsigned record_all_results(
     const struct rows *rows, int base, unsigned terminated, const double *reward, int64_t limit
 )
@@ -102,8 +102,8 @@ INLINE unsigned record_all_results(
     return truncated;
 }
 
-/* Step groups of `lanes` lanes, the first `group_size` of which have environments, with observations of `width` numbers;
- * what is known of them makes it faster. */
+/* Step groups of `lanes` lanes, the first `group_size` of which hold environments, with observations of `width`
+ * numbers. Inlined, so that constant arguments specialize it. */
 INLINE void step_some(
     const struct vector *vector, const struct step *step, int first, int last, int lanes, int group_size, int width
 )
@@ -158,9 +158,9 @@ static void step_rows(const struct vector *vector, const struct step *step, int 
 
 static void step_groups(const struct vector *vector, const void *job, int first, int last)
 {
-    /* Numbers that are known are the faster ones; only CartPole's step is so short that it matters. */
+    /* Constant arguments are faster; only CartPole's step is short enough for this to matter. */
     const struct task *task = vector->task;
-    if (task->seats) step_multiagent(vector, job, first, last);
+    if (task->agents) step_multiagent(vector, job, first, last);
     else if (task->row_bytes) step_rows(vector, job, first, last);
     else if (task->lanes == LANES && task->observations == 4) step_some(vector, job, first, last, LANES, LANES, 4);
     else step_some(vector, job, first, last, task->lanes, vector->group_size, task->observations);

@@ -1,4 +1,4 @@
-/* What is compiled once for each set of instructions: tasks that step in SIMD, vectors, and networks that act. */
+/* Code compiled once per instruction set: SIMD tasks, steps of vectors, and networks. */
 
 #include "classic/acrobot.h"
 #include "classic/cartpole.h"

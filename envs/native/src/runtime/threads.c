@@ -1,4 +1,4 @@
-/* Threads that share the groups of a vector's calls. They wait a moment for the next call, then sleep. */
+/* Thread pool of a vector; idle threads spin for a moment, then sleep. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -9,8 +9,8 @@
 
 #include "vector.h"
 
-#define SPINS 2000         /* of some nanoseconds each, before a thread sleeps */
-#define CHUNKS_A_THREAD 8  /* groups are handed out in so many shares, as some groups take longer than others */
+#define SPINS 2000         /* iterations of some nanoseconds before a thread sleeps */
+#define CHUNKS_PER_THREAD 8 /* for load balancing, as some groups take longer than others */
 
 #if defined(__x86_64__)
 #define RELAX() __builtin_ia32_pause()
@@ -19,22 +19,22 @@
 #endif
 
 struct thread_pool {
-    int wanted;    /* threads, the caller's among them */
-    int started;   /* of our own */
-    pid_t process; /* that they run in: a fork has none of them */
+    int wanted;    /* threads, including the caller */
+    int started;   /* threads, excluding the caller */
+    pid_t process; /* that started the threads; a fork has none of them */
     pthread_t *threads;
     pthread_mutex_t mutex;
     pthread_cond_t called, done;
-    /* The call at work. */
+    /* The current call. */
     const struct vector *vector;
-    part *part;
+    group_fn *function;
     const void *job;
     int chunk;
-    atomic_int next; /* the first group that nobody has taken */
-    /* Changed under the mutex only. */
+    atomic_int next; /* first group not yet taken */
+    /* Changed only under the mutex. */
     atomic_uint number; /* of the call */
-    atomic_int busy;    /* threads of our own that take part in it: who wakes too late is not waited for */
-    int open, leave;    /* whether they still may; whether they are to end */
+    atomic_int busy;    /* started threads at work; those that wake too late are not waited for */
+    int open, leave;    /* whether threads may join the call; whether they must exit */
 };
 
 static void take_chunks(struct thread_pool *pool)
@@ -44,7 +44,7 @@ static void take_chunks(struct thread_pool *pool)
         int first = atomic_fetch_add(&pool->next, pool->chunk);
         if (first >= count) return;
         int last = count - first < pool->chunk ? count : first + pool->chunk;
-        pool->part(pool->vector, pool->job, first, last);
+        pool->function(pool->vector, pool->job, first, last);
     }
 }
 
@@ -71,7 +71,7 @@ static void *serve(void *argument)
     return NULL;
 }
 
-/* Wake all threads: to take part, or to end. */
+/* Wake all threads, to join a call or to exit. */
 static void call(struct thread_pool *pool, int open)
 {
     pthread_mutex_lock(&pool->mutex);
@@ -92,7 +92,7 @@ struct thread_pool *open_thread_pool(int threads)
     return pool;
 }
 
-/* Threads that could not be had are done without. */
+/* Start threads; continue with fewer if some cannot be created. */
 static void begin(struct thread_pool *pool)
 {
     sigset_t all, before;
@@ -104,7 +104,7 @@ static void begin(struct thread_pool *pool)
     pool->open = 0;
     pool->number = 0;
     pool->busy = 0;
-    sigfillset(&all); /* signals are for the threads of the interpreter */
+    sigfillset(&all); /* signals go to the interpreter's threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (pool->started < pool->wanted - 1 &&
            !pthread_create(&pool->threads[pool->started], NULL, serve, pool))
@@ -125,16 +125,16 @@ void close_thread_pool(struct thread_pool *pool)
     free(pool);
 }
 
-void share_groups(const struct vector *vector, part *part, const void *job)
+void share_groups(const struct vector *vector, group_fn *function, const void *job)
 {
     struct thread_pool *pool = vector->pool;
     if (!pool) {
-        part(vector, job, 0, vector->num_groups);
+        function(vector, job, 0, vector->num_groups);
         return;
     }
     if (pool->process != getpid()) begin(pool);
-    int shares = pool->wanted * CHUNKS_A_THREAD;
-    pool->vector = vector, pool->part = part, pool->job = job;
+    int shares = pool->wanted * CHUNKS_PER_THREAD;
+    pool->vector = vector, pool->function = function, pool->job = job;
     pool->chunk = (vector->num_groups + shares - 1) / shares;
     pool->next = 0;
     call(pool, 1);

@@ -1,4 +1,4 @@
-/* The runtime of a vector of environments, whatever the task and its width; what it exports is for library.py. */
+/* Vectors of environments, independent of task and SIMD width; library.py calls these functions. */
 
 #include <limits.h>
 #include <stdlib.h>
@@ -8,9 +8,9 @@
 
 #define ALIGNMENT 64
 #define GENERATOR_BYTES 40
-#define MARK "Paddock\1" /* begins what was saved */
+#define MARK "Paddock\1" /* magic number of saved states */
 
-/* What precedes the environments in a saved vector. */
+/* Header of a saved vector. */
 struct saved {
     char mark[8], task[32];
     int64_t num_envs, keyed, key;
@@ -18,17 +18,17 @@ struct saved {
 
 struct start {
     const uint8_t *chosen;
-    const int64_t *seeds; /* NULL: keyed */
+    const int64_t *seeds; /* NULL: seeds derived from the key */
     const struct rows *rows;
 };
 
-/* SplitMix64's mixing, as keyed_seed of envs/vector/contract.py. */
+/* SplitMix64's mixing, as `keyed_seed` of envs/vector/contract.py. */
 static uint64_t keyed_seed(int64_t key, int64_t env, int64_t episode)
 {
-    const int64_t parts[] = {key, env, episode};
+    const int64_t inputs[] = {key, env, episode};
     uint64_t mixed = 0;
     for (int k = 0; k < 3; k++) {
-        mixed = (mixed ^ (uint64_t)parts[k]) + 0x9e3779b97f4a7c15u;
+        mixed = (mixed ^ (uint64_t)inputs[k]) + 0x9e3779b97f4a7c15u;
         mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9u;
         mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
         mixed ^= mixed >> 31;
@@ -52,7 +52,7 @@ static void *zeroed(size_t count, size_t size)
 
 static size_t row_bytes_of(const struct task *task, const void *settings)
 {
-    if (task->seat_bytes) return task->seat_bytes(settings);
+    if (task->agent_bytes) return task->agent_bytes(settings);
     return task->row_bytes ? task->row_bytes : task->observations * sizeof(float);
 }
 
@@ -75,7 +75,7 @@ struct vector *vector_open(
 {
     struct vector *vector = num_envs > 0 && num_envs <= INT_MAX - MAX_LANES ? calloc(1, sizeof *vector) : NULL;
     if (!vector) return NULL;
-    /* Whole registers of environments in a group, but not so many that other threads have nothing to do. */
+    /* Whole registers of environments per group, but few enough that all threads have work. */
     const struct set *set = set_of(task);
     const int64_t shared = (int64_t)(threads > 1 ? threads : 1) * set->lanes;
     const int64_t registers = (num_envs + shared - 1) / shared, ways = task->lanes / set->lanes;
@@ -87,7 +87,7 @@ struct vector *vector_open(
         .step = set->step,
         .stride = (task->group_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT,
         .num_envs = num_envs,
-        .seats = task->seats ? task->seats(settings) : 1,
+        .agents = task->agents ? task->agents(settings) : 1,
         .row_bytes = row_bytes_of(task, settings),
         .group_size = group_size,
         .time_limit = time_limit,
@@ -95,11 +95,11 @@ struct vector *vector_open(
     };
     vector->groups = zeroed(num_groups, vector->stride);
     vector->generators = zeroed((size_t)num_groups * group_size, sizeof *vector->generators);
-    if (task->seats) vector->clock = zeroed((size_t)num_groups * group_size, sizeof *vector->clock);
-    int failed = !vector->groups || !vector->generators || (task->seats && !vector->clock);
+    if (task->agents) vector->clock = zeroed((size_t)num_groups * group_size, sizeof *vector->clock);
+    int failed = !vector->groups || !vector->generators || (task->agents && !vector->clock);
     if (threads > 1 && num_groups > 1 && !failed)
         failed = !(vector->pool = open_thread_pool(threads < num_groups ? threads : num_groups));
-    /* Only groups that are open are closed again. */
+    /* `num_groups` counts open groups, which vector_close closes. */
     for (; !failed && vector->num_groups < num_groups; vector->num_groups++)
         if (open_group(task, group_at(vector, vector->num_groups), settings)) failed = 1;
     if (!failed) return vector;
@@ -115,7 +115,7 @@ unsigned lanes_of(const struct vector *vector, int group, const uint8_t *chosen)
     return mask;
 }
 
-/* Begin an episode in each lane of the mask, whose generator is where it should be. */
+/* Start an episode in each lane of the mask with its generator. */
 static void start_lanes(const struct vector *vector, int group, unsigned mask, const struct rows *rows)
 {
     const struct task *task = vector->task;
@@ -181,7 +181,7 @@ int vector_begin(struct vector *vector, int64_t key, const int64_t *numbers, con
     return 0;
 }
 
-/* Whether a row of actions is none that the task has. */
+/* Return whether a row of actions is invalid. */
 static int is_wrong(const struct task *task, const void *action, size_t row)
 {
     if (task->choices) return ((const uint64_t *)action)[row] >= (uint64_t)task->choices;
@@ -191,14 +191,14 @@ static int is_wrong(const struct task *task, const void *action, size_t row)
     return 0;
 }
 
-/* Numbers of the caller's, which need not be aligned. */
+/* For the caller's arrays, which may be unaligned. */
 typedef uint64_t choices __attribute__((vector_size(16), aligned(8), may_alias));
 typedef uint32_t numbers __attribute__((vector_size(16), aligned(4), may_alias));
 
 #define CHOICES (sizeof(choices) / sizeof(uint64_t))
 #define NUMBERS (sizeof(numbers) / sizeof(uint32_t))
 
-/* Whether any row of all is wrong: as `is_wrong` finds, without a branch but for the last few. */
+/* Return whether `is_wrong` holds for any row, without branches except for the last few rows. */
 static int any_wrong(const struct task *task, const void *action, size_t rows)
 {
     size_t seen = 0; /* rows */
@@ -226,11 +226,11 @@ static int any_wrong(const struct task *task, const void *action, size_t rows)
 
 int64_t vector_step(struct vector *vector, const uint8_t *chosen, const struct rows *rows)
 {
-    const int seats = vector->seats;
-    const int64_t all = (int64_t)vector->num_envs * seats;
+    const int agents = vector->agents;
+    const int64_t all = (int64_t)vector->num_envs * agents;
     if (chosen || any_wrong(vector->task, rows->action, all))
         for (int64_t i = 0; i < all; i++)
-            if ((!chosen || chosen[i / seats]) && (seats == 1 || rows->acts[i]) && is_wrong(vector->task, rows->action, i))
+            if ((!chosen || chosen[i / agents]) && (agents == 1 || rows->acts[i]) && is_wrong(vector->task, rows->action, i))
                 return i;
     share_groups(vector, vector->step, &(struct step){chosen, rows});
     return -1;
@@ -265,8 +265,8 @@ static struct saved saved_head(const struct vector *vector)
     return head;
 }
 
-/* A head, then for each environment the generator (state, increment, half, whether there is one), what the task saves, and
- * of worlds the steps of the running episode: nothing that depends on the width. What the rows have is for the caller to keep. */
+/* Save a header, then for each environment the generator (state, increment, half, has_half), the task's state and, if
+ * multi-agent, the steps of the episode. Nothing depends on the SIMD width. The caller saves the rows. */
 void vector_save(const struct vector *vector, void *saved)
 {
     const struct task *task = vector->task;
@@ -284,7 +284,7 @@ void vector_save(const struct vector *vector, void *saved)
     }
 }
 
-/* 0, or -1: it is of another task, or of so many other environments; then nothing has changed. */
+/* Return 0, or -1 for another task or number of environments; nothing has changed then. */
 int vector_load(struct vector *vector, const void *saved)
 {
     const struct task *task = vector->task;

@@ -1,4 +1,4 @@
-/* All tasks with AVX2. */
+/* All tasks, compiled for AVX2. */
 
 #include "sets.h"
 

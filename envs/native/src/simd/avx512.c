@@ -1,4 +1,4 @@
-/* All tasks with AVX-512. */
+/* All tasks, compiled for AVX-512. */
 
 #include "sets.h"
 

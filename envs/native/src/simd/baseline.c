@@ -1,4 +1,4 @@
-/* All tasks with the instructions that every processor of the kind has. */
+/* All tasks, compiled for the baseline instruction set. */
 
 #define LANES 4
 #define SET baseline_set

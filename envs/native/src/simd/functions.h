@@ -1,18 +1,18 @@
-/* Functions of single precision on lanes, made of operations that IEEE 754 rounds exactly: the same bits everywhere.
+/* SIMD functions in single precision with the same bits on every CPU: only operations that IEEE 754 rounds exactly.
  *
- * envs/native/functions.py has each of them operation for operation in NumPy. */
+ * envs/native/functions.py has the same operations in NumPy. */
 
 #ifndef PADDOCK_FUNCTIONS_H
 #define PADDOCK_FUNCTIONS_H
 
 #include "simd/lanes.h"
 
-#define ROUNDING 12582912.0f /* 1.5 * 2^23: adding it rounds to the nearest whole number, which are then the low bits */
-#define LN2_HIGH 0x1.62e4p-1f /* ln 2 in two parts, of which the first has so few bits that its products are exact */
+#define ROUNDING 12582912.0f /* 1.5 * 2^23: adding it rounds to an integer, kept in the low bits */
+#define LN2_HIGH 0x1.62e4p-1f /* ln 2 in two parts, the first short enough for exact products */
 #define LN2_LOW 0x1.7f7d1cp-20f
 #define HALF_LOG_2PI 0.918938533204672742f
 #define LOG_2 0.693147180559945309f
-#define MIN_LOG_STD -20.0f /* between which log deviations that are outputs are clipped */
+#define MIN_LOG_STD -20.0f /* bounds of log standard deviations that are network outputs */
 #define MAX_LOG_STD 2.0f
 
 /* exp(r) - 1 for |r| <= ln(2) / 2. */
@@ -24,7 +24,7 @@ INLINE vf exp_less_one(vf r)
     return r + (r * r) * rest;
 }
 
-/* tanh, within 3 units in the last place; of NaN it is NaN. */
+/* tanh within 3 ULP; NaN stays NaN. */
 INLINE vf fast_tanh(vf x)
 {
     vf size = magnitude(x);
@@ -38,7 +38,7 @@ INLINE vf fast_tanh(vf x)
     return (vf)((vi)magnitude(y) | ((vi)x & (int32_t)0x80000000));
 }
 
-/* exp, within 2 units in the last place where it is normal; 0 below -104, infinite above 88.8; of NaN it is NaN. */
+/* exp within 2 ULP where the result is normal: 0 below -104, infinity above 88.8, NaN for NaN. */
 INLINE vf fast_exp(vf x)
 {
     x = pick(x < splat(-104.0f), splat(-104.0f), x);
@@ -46,14 +46,14 @@ INLINE vf fast_exp(vf x)
     vf shifted = x * 0x1.715476p0f + ROUNDING; /* 1/ln 2 */
     vf n = shifted - ROUNDING;
     vf r = (x - n * LN2_HIGH) - n * LN2_LOW;
-    /* Two factors, as one would leave the range of powers; of NaN they are any, and sums may wrap around. */
+    /* Two factors, as one power could overflow; for NaN they are arbitrary, and sums may wrap around. */
     vi whole = (vi)((vu)shifted - 0x4b400000u), half = whole >> 1;
     vf one = (vf)(((vu)half + 127) << 23), other = (vf)(((vu)whole - (vu)half + 127) << 23);
     return (1.0f + exp_less_one(r)) * one * other;
 }
 
-/* The natural logarithm, within 2 units in the last place; -inf of 0, NaN of what is negative or NaN. The polynomial is
- * that of Cephes' logf (Moshier 1992). */
+/* Natural logarithm within 2 ULP: -inf for 0, NaN for negative numbers and NaN. Polynomial of Cephes' logf (Moshier
+ * 1992). */
 INLINE vf fast_log(vf x)
 {
     vi small = x < splat(0x1p-126f), plain = (x > splat(0)) & (x < splat(__builtin_inff()));
@@ -76,14 +76,14 @@ INLINE vf fast_log(vf x)
     return pick(plain, y, other);
 }
 
-/* x, or the bound that it lies beyond; what is NaN stays NaN, which `clamp` does not promise. */
+/* Clip x to the bounds. Unlike `clamp`, NaN stays NaN. */
 INLINE vf within(vf x, float low, float high)
 {
     x = pick(x < splat(low), splat(low), x);
     return pick(x > splat(high), splat(high), x);
 }
 
-/* log(1 - tanh^2 x), which does not saturate. */
+/* log(1 - tanh^2 x), without saturation. */
 INLINE vf log_tanh_derivative(vf x)
 {
     vf twice = x * -2.0f;
@@ -91,7 +91,7 @@ INLINE vf log_tanh_derivative(vf x)
     return ((LOG_2 - x) - softplus) * 2.0f;
 }
 
-/* What stands between the layers of a network. */
+/* Activation between the layers of a network. */
 INLINE vf activated(vf x, int relu) { return relu ? pick(x < splat(0), splat(0), x) : fast_tanh(x); }
 
 #endif

@@ -1,8 +1,8 @@
-/* Products of matrices whose rows are almost all zeros: of a layer's weights only the rows are read that are multiplied
- * by something, and of its gradient only those are written.
+/* Products of sparse rows with dense matrices: only rows of weights with a non-zero factor are read, and only those of
+ * the gradient are written.
  *
- * Sums begin with 0 and go on in the order of the inputs. What is left out would have added 0 or -0, which changes no
- * sum that began so: the bits are those of product.h for finite weights, but for a -0 that only a bias of -0 keeps. */
+ * Sums start at 0 and follow the order of the inputs. Skipped terms would add 0 or -0, which leaves such sums
+ * unchanged: for finite weights the bits equal those of product.h, except for a -0 that only a bias of -0 preserves. */
 
 #ifndef PADDOCK_GATHER_H
 #define PADDOCK_GATHER_H
@@ -10,7 +10,7 @@
 #include "simd/product.h"
 #include "simd/sparse.h"
 
-#define GATHER_VECTORS 8 /* sums that stay in registers */
+#define GATHER_VECTORS 8 /* sums kept in registers */
 
 INLINE void gather_tile(
     const uint16_t *index, const float *value, int count, const float *b, size_t wide, const float *bias, float *c,
@@ -29,7 +29,7 @@ INLINE void gather_tile(
     for (int v = 0; v < vectors; v++) *(vf_row *)(c + v * LANES) = sum[v] + *(const vf_row *)(bias + v * LANES);
 }
 
-/* A row's products with b, whose width is a multiple of LANES, and the bias. */
+/* c = row * b + bias; the width of b is a multiple of LANES. */
 INLINE void gather_product(
     const uint16_t *index, const float *value, int count, const float *b, size_t wide, const float *bias, float *c,
     int width

@@ -1,4 +1,4 @@
-/* Double precision, half of the lanes at once: one register of this width holds them, and no value is cut in two. */
+/* Double precision for half of the lanes, which fill one register. */
 
 #ifndef PADDOCK_HALVES_H
 #define PADDOCK_HALVES_H
@@ -8,7 +8,7 @@
 #define HALF (LANES / 2)
 
 typedef double hd __attribute__((vector_size(4 * LANES)));
-typedef int64_t hl __attribute__((vector_size(4 * LANES))); /* comparisons of hd give it: -1 where true, else 0 */
+typedef int64_t hl __attribute__((vector_size(4 * LANES))); /* result of comparing hd: -1 if true, else 0 */
 typedef float hf __attribute__((vector_size(2 * LANES)));
 typedef int32_t hi __attribute__((vector_size(2 * LANES)));
 
@@ -27,7 +27,7 @@ INLINE void store_h(float *lanes, int half, hd x) { *(hf *)(lanes + half * HALF)
 
 INLINE int any_h(hl m) { return any((vi)m); }
 
-/* Bit i of `to_bits_h` is lane i of the mask whose halves these are; `from_bits_h` is one half of the mask. */
+/* Conversion between mask halves and integers with bit i for lane i. */
 #if defined(__x86_64__) && LANES == 16
 INLINE unsigned half_bits(hl m) { return _mm512_movepi64_mask((__m512i)m); }
 INLINE hl from_bits_h(unsigned bits, int half) { return (hl)_mm512_movm_epi64((__mmask8)(bits >> half * HALF)); }
@@ -59,16 +59,16 @@ INLINE unsigned half_bits(hl m)
 #endif
 INLINE unsigned to_bits_h(const hl m[2]) { return half_bits(m[0]) | half_bits(m[1]) << HALF; }
 
-/* The nearest multiple of pi/2, in the last bits of `quadrant`, and what is left of x, as the sum of two numbers. */
+/* Nearest multiple of pi/2, in the low bits of `quadrant`, and the remainder as the sum of two numbers. */
 struct reduced {
     hl quadrant;
     hd rest, tail;
 };
 
-/* x - n pi/2 with pi/2 in two parts (Cody and Waite): those of fdlibm's e_rem_pio2.c. For |x| < 1e6. */
+/* x - n pi/2 for |x| < 1e6, with pi/2 in the two parts of fdlibm's e_rem_pio2.c (Cody and Waite). */
 INLINE struct reduced reduce_h(hd x)
 {
-    const double magic = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to the nearest whole number */
+    const double magic = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer */
     hd shifted = x * 6.36619772367581382433e-01 + magic;
     hd n = shifted - magic;
     hd first = x - n * 1.57079632673412561417e+00; /* exact: the constant has 33 bits */
@@ -77,8 +77,7 @@ INLINE struct reduced reduce_h(hd x)
     return (struct reduced){(hl)shifted, rest, (first - rest) - second};
 }
 
-/* fdlibm's k_sin.c and k_cos.c (Sun Microsystems 1993; Freely distributable): below one unit in the last place for
- * |x + y| < pi/4. */
+/* fdlibm's k_sin.c and k_cos.c (Sun Microsystems 1993; freely distributable): error below 1 ULP for |x + y| < pi/4. */
 INLINE void sine_cosine_kernel(hd x, hd y, hd *sine, hd *cosine)
 {
     hd z = x * x, v = z * x;
@@ -95,7 +94,7 @@ INLINE void sine_cosine_kernel(hd x, hd y, hd *sine, hd *cosine)
     *cosine = w + (((1.0 - w) - half) + (z * q - x * y));
 }
 
-/* Within one unit in the last place, or 2^-66 near a zero; for |x| < 1e6. */
+/* Error below 1 ULP, or 2^-66 near zeros, for |x| < 1e6. */
 INLINE void sine_cosine_h(hd x, hd *sine, hd *cosine)
 {
     struct reduced reduced = reduce_h(x);
@@ -107,7 +106,7 @@ INLINE void sine_cosine_h(hd x, hd *sine, hd *cosine)
     *cosine = (hd)((hl)pick_h(odd, s, c) ^ cosine_sign);
 }
 
-/* The same numbers, soonest where no angle is large. */
+/* The same results, faster if no angle is large. */
 INLINE void small_sine_cosine_h(hd x, hd *sine, hd *cosine)
 {
     if (any_h(magnitude_h(x) > 0.78)) sine_cosine_h(x, sine, cosine);

@@ -1,9 +1,9 @@
-/* Lanes: every operation on LANES numbers at once, each lane of them another environment.
+/* SIMD vectors of LANES numbers, usually one environment per lane.
  *
- * Only the compiler's vector types are used, and only operations that IEEE 754 rounds exactly: a lane's numbers depend
- * neither on the width nor on the processor. Files that include this are compiled once for each width. Square roots and
- * masks have instructions that no operator of these types stands for, and the compiler is not to look for them: its
- * vectorizer, which would, fuses operations as well. */
+ * Only compiler vector types and operations that IEEE 754 rounds exactly are used, so results depend neither on the
+ * width nor on the CPU. Files that include this header are compiled once per instruction set. Square roots and masks
+ * use intrinsics, as vector types have no operators for them and the auto-vectorizer, which also fuses operations, is
+ * off. */
 
 #ifndef PADDOCK_LANES_H
 #define PADDOCK_LANES_H
@@ -26,8 +26,8 @@
 #define INLINE static inline __attribute__((always_inline, unused))
 
 typedef float vf __attribute__((vector_size(4 * LANES)));
-typedef int32_t vi __attribute__((vector_size(4 * LANES))); /* comparisons of vf give it: -1 where true, else 0 */
-typedef uint32_t vu __attribute__((vector_size(4 * LANES))); /* for sums that may wrap around */
+typedef int32_t vi __attribute__((vector_size(4 * LANES))); /* result of comparing vf: -1 if true, else 0 */
+typedef uint32_t vu __attribute__((vector_size(4 * LANES))); /* for sums that may wrap */
 typedef double vd __attribute__((vector_size(8 * LANES)));
 typedef int64_t vl __attribute__((vector_size(8 * LANES)));
 
@@ -40,7 +40,7 @@ INLINE vd widen(vf x) { return __builtin_convertvector(x, vd); }
 INLINE vf narrow(vd x) { return __builtin_convertvector(x, vf); }
 INLINE vl widen_mask(vi m) { return __builtin_convertvector(m, vl); }
 
-/* Where m, one; else, other. */
+/* m ? one : other, per lane. */
 INLINE vf pick(vi m, vf one, vf other) { return (vf)(((vi)one & m) | ((vi)other & ~m)); }
 INLINE vi pick_i(vi m, vi one, vi other) { return (one & m) | (other & ~m); }
 INLINE vd pick_d(vl m, vd one, vd other) { return (vd)(((vl)one & m) | ((vl)other & ~m)); }
@@ -59,7 +59,7 @@ INLINE vf magnitude(vf x) { return (vf)((vi)x & 0x7fffffff); }
 #define LANE_BITS 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768
 #endif
 
-/* Square roots; whether any bit is set; bit i of `to_bits` is lane i of the mask, and `from_bits` is the mask of it. */
+/* Square root; test for any set bit; conversion between masks and integers with bit i for lane i. */
 #if defined(__x86_64__) && LANES == 16
 INLINE vf root(vf x) { return (vf)_mm512_sqrt_ps((__m512)x); }
 INLINE int any(vi m) { return _mm512_test_epi32_mask((__m512i)m, (__m512i)m) != 0; }
@@ -103,11 +103,11 @@ INLINE unsigned to_bits(vi m)
 #endif
 #endif
 
-/* Sine and cosine in double precision: polynomials and constants of ARM's optimized routines (sincosf), which glibc has
- * too, so that the results are libm's but for one in millions. For |x| < 1e6. */
+/* Sine and cosine for |x| < 1e6: polynomials of ARM's optimized routines (sincosf), also used by glibc, so that results
+ * equal libm's except for one in millions. */
 INLINE void sine_cosine_d(vd x, vd *sine, vd *cosine)
 {
-    const double magic = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to the nearest whole number */
+    const double magic = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer */
     vd shifted = x * 0x1.45f306dc9c883p-1 + magic; /* 2/pi */
     vl quadrant = (vl)shifted;
     vd r = x - (shifted - magic) * 0x1.921fb54442d18p0; /* pi/2 */

@@ -1,6 +1,6 @@
-/* Products of small matrices, each sum taken in order: the same bits at every width.
+/* Products of small matrices, with sums in a fixed order: the same bits at every SIMD width.
  *
- * A tile of the result stays in registers while its sums grow. Matrices lie in rows of whole vectors, unaligned or not. */
+ * A tile of the result stays in registers. Rows of matrices are padded to whole vectors and may be unaligned. */
 
 #ifndef PADDOCK_PRODUCT_H
 #define PADDOCK_PRODUCT_H
@@ -14,11 +14,10 @@ typedef float vf_row __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 #define TILE_ROWS 4
 #define TILE_VECTORS (LANES == 16 ? 4 : 2) /* AVX-512 has 32 registers, the others 16 */
 
-/* Rows of b that are fetched before they are needed, by the tile that reads them first: they lie too far apart for the
- * processor to foresee. */
+/* Rows of b to prefetch by the tile that reads them first; their stride defeats the hardware prefetcher. */
 #define AHEAD 16
 
-/* c[r][v] = sum over k of a[r * row + k * next] * b[k * wide + v], and then + bias[v] if there is one. */
+/* c[r][v] = sum over k of a[r * row + k * next] * b[k * wide + v], plus bias[v] if given. */
 INLINE void product_tile(
     const float *a, size_t row, size_t next, int count, const float *b, size_t wide, const float *bias, float *c,
     size_t c_wide, int rows, int vectors, int leads
@@ -42,13 +41,13 @@ INLINE void product_tile(
         }
 }
 
-/* The same for as many rows as there are, and for a width that is a multiple of LANES. */
+/* The same for any number of rows and a width that is a multiple of LANES. */
 static void product(
     const float *a, size_t row, size_t next, int count, const float *b, size_t wide, const float *bias, float *c,
     size_t c_wide, int rows, int width
 )
 {
-    for (int r = 0; !count && r < rows; r++) /* sums of nothing */
+    for (int r = 0; !count && r < rows; r++) /* empty sums */
         for (int j = 0; j < width; j += LANES)
             *(vf_row *)(c + r * c_wide + j) = bias ? splat(0) + *(const vf_row *)(bias + j) : splat(0);
     if (!count) return;

@@ -1,4 +1,4 @@
-/* The sets of instructions there are, by name; what is exported beside `set_of` is for library.py. */
+/* Instruction sets by name, and functions called by library.py. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ const struct set *find_set(const char *name)
     return NULL;
 }
 
-/* Whether this processor has it too. */
+/* Return whether both library and CPU support an instruction set. */
 int has_set(const char *name)
 {
     const struct set *set = find_set(name);

@@ -1,4 +1,4 @@
-/* What is compiled once for each set of instructions. */
+/* Code compiled once per instruction set. */
 
 #ifndef PADDOCK_SETS_H
 #define PADDOCK_SETS_H
@@ -11,21 +11,21 @@
 
 struct set {
     const char *name;
-    int lanes; /* floats of a register */
-    const struct task *const *tasks; /* those that step in SIMD, ended by a NULL */
-    part *step, *play_steps;
-    play_part *play;
-    run_part *run;
-    forward_part *forward;
-    apply_part *apply;
+    int lanes; /* floats in a register */
+    const struct task *const *tasks; /* tasks that use SIMD, terminated by NULL */
+    group_fn *step, *play_steps;
+    play_fn *play;
+    run_fn *run;
+    forward_fn *forward;
+    apply_fn *apply;
 };
 
-/* NULL where the compiler has not got the set; whether the processor has it is for the caller to ask. */
-extern const struct set *const baseline_set; /* what every processor of the kind has: SSE2, NEON */
+/* NULL if not compiled; the caller checks whether the CPU supports the set. */
+extern const struct set *const baseline_set; /* SSE2 or NEON */
 extern const struct set *const avx2_set;
 extern const struct set *const avx512_set;
 
-/* NULL: there is none of the name. */
+/* Return NULL for unknown names. */
 const struct set *find_set(const char *name);
 const struct task *find_task(const char *set, const char *task);
 const struct set *set_of(const struct task *task);

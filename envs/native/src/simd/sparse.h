@@ -1,14 +1,14 @@
-/* Rows of numbers of which almost all are 0: the others, and which they are. */
+/* Sparse rows in compressed form. */
 
 #ifndef PADDOCK_SPARSE_H
 #define PADDOCK_SPARSE_H
 
 #include <stdint.h>
 
-/* R rows in compressed form (CSR); envs/spaces/sparse.py has the same. */
+/* R rows (CSR); envs/spaces/sparse.py has the same fields. */
 struct sparse {
-    const int64_t *starts; /* [R + 1], where each row's numbers begin */
-    const uint16_t *index; /* which they are, rising in each row */
+    const int64_t *starts; /* [R + 1], offset of each row */
+    const uint16_t *index; /* columns, ascending in each row */
     const float *value;    /* NULL: all are 1 */
 };
 

@@ -1,4 +1,4 @@
-/* Compile what stands between TARGET_BEGIN and TARGET_END for a set of instructions. System headers come before. */
+/* Compile the code between TARGET_BEGIN and TARGET_END for an instruction set; system headers must come before. */
 
 #include <math.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Vectors merged lane by lane, and square blocks turned by it. */
+/* Interleaving of vectors, and transposition of square blocks with it. */
 
 #ifndef PADDOCK_TRANSPOSE_H
 #define PADDOCK_TRANSPOSE_H
@@ -23,7 +23,7 @@
 #define ZIP_HIGH(a, b) __builtin_shuffle(a, b, (vi){HIGH_LANES})
 #endif
 
-/* Row i, lane j becomes row j, lane i. */
+/* Transpose LANES x LANES numbers. */
 INLINE void transpose(vf block[LANES])
 {
     vf other[LANES];

@@ -1,4 +1,4 @@
-/* Round bodies that forces move and contact pushes apart: envs/tasks/particles.py, operation for operation. */
+/* Particle physics with contact forces: envs/tasks/particles.py, operation for operation. */
 
 #ifndef PADDOCK_PARTICLES_H
 #define PADDOCK_PARTICLES_H
@@ -6,12 +6,12 @@
 #include "runtime/native.h"
 
 #define TICK_S 0.1
-#define SPEED_KEPT 0.75 /* of a speed in a step */
+#define SPEED_KEPT 0.75 /* share per step */
 #define CONTACT_FORCE 100.0
 #define CONTACT_MARGIN 1e-3
 #define MAX_EXPONENT 40.0
 #define HALVINGS 6
-#define NO_TOP __builtin_inf() /* a top speed: there is none */
+#define NO_TOP __builtin_inf() /* no top speed */
 
 struct point {
     double x, y;
@@ -19,12 +19,12 @@ struct point {
 
 static inline double exponential(double x)
 {
-    static const double inverse[] = {
+    static const double inverse[] = { /* 1 / k! */
         1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880,
         1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800, 1.0 / 87178291200, 1.0 / 1307674368000,
     };
     const double r = x / (1 << HALVINGS);
-    double e = inverse[15]; /* of factorials */
+    double e = inverse[15];
     for (int k = 14; k >= 0; k--) e = e * r + inverse[k];
     for (int k = 0; k < HALVINGS; k++) e = e * e;
     return e;
@@ -51,7 +51,7 @@ static inline double distance(struct point one, struct point other)
     return __builtin_sqrt(x * x + y * y);
 }
 
-/* Of `count` bodies the first `moving` do. */
+/* Add contact forces between `count` bodies, of which the first `moving` can move. */
 static inline void push_apart(
     struct point *forces, const struct point *places, const double *radii, int moving, int count
 )

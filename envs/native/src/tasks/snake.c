@@ -1,10 +1,10 @@
-/* Snakes on one field: the rules are those of envs/tasks/snake.py, to the bit. */
+/* Multi-agent Snake, bit-identical to envs/tasks/snake.py. */
 
 #include "games/multiagent_game.h"
 
-#define SIGHT 5                 /* cells that a snake sees in each direction */
-#define SEEN (2 * SIGHT + 1)    /* a side of what it sees */
-#define SNAKE_SIDE 32           /* cells of a field's side at the most */
+#define SIGHT 5                 /* view radius, cells */
+#define SEEN (2 * SIGHT + 1)    /* side of the view */
+#define SNAKE_SIDE 32           /* maximum side of the field */
 #define MAX_SNAKES 16
 #define MAX_LENGTH 32
 #define SNAKE_CELLS ((SNAKE_SIDE + 2 * SIGHT) * (SNAKE_SIDE + SIGHT) + SIGHT)
@@ -15,20 +15,19 @@ struct snake_settings {
 };
 
 struct body {
-    uint16_t body[MAX_LENGTH]; /* where in `cells`, the tail at `tail` and what is before it behind, round and round */
-    uint8_t tail, length;       /* length 0: it does not live */
-    uint16_t away;              /* steps until it is back */
+    uint16_t body[MAX_LENGTH]; /* indices into `cells`: a ring buffer from the tail, at `tail`, to the head */
+    uint8_t tail, length;      /* length 0: dead */
+    uint16_t away;             /* steps until it respawns */
 };
 
-/* Row y of the field begins at cells[(y + SIGHT) * (width + SIGHT) + SIGHT]: the wall on the right of one row is the one
- * on the left of the next. */
+/* Row y of the field starts at cells[(y + SIGHT) * (width + SIGHT) + SIGHT]; neighbouring rows share a wall. */
 struct snake {
     int32_t steps;
     struct body snake[MAX_SNAKES];
     uint8_t cells[SNAKE_CELLS];
 };
 
-enum { FREE, FOOD, WALL, BODY, HEAD }; /* what is in a cell, and seen of it */
+enum { FREE, FOOD, WALL, BODY, HEAD }; /* contents of a cell, as observed */
 
 static int stride_of(const struct snake_settings *settings) { return settings->width + SIGHT; }
 
@@ -41,7 +40,7 @@ static uint16_t *part(struct body *snake, int k) { return snake->body + (snake->
 
 static int head_of(struct body *snake) { return *part(snake, snake->length - 1); }
 
-/* A free cell, drawn until there is one. */
+/* Return a random free cell (rejection sampling). */
 static int draw_free(const struct snake *field, const struct snake_settings *settings, struct generator *generator)
 {
     for (;;) {
@@ -114,7 +113,7 @@ static void step_snake(
         field->cells[*part(snake, 0)] = FREE;
         snake->tail = (snake->tail + 1) % MAX_LENGTH, snake->length--;
     }
-    /* A snake of one cell has none now, and is told from the dead by `away`. */
+    /* A snake of one cell has length 0 here; `away` distinguishes it from dead ones. */
     for (int k = 0; k < snakes; k++) {
         if (field->snake[k].away) continue;
         dies[k] = field->cells[next[k]] >= WALL;

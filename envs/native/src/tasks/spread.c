@@ -1,10 +1,10 @@
-/* Agents that cover landmarks: the rules are those of envs/tasks/spread.py, to the bit. */
+/* Agents that cover landmarks, bit-identical to envs/tasks/spread.py. */
 
 #include "particles.h"
 #include "games/multiagent_game.h"
 
 #define SPREAD_MAX_AGENTS 16
-#define AGENT_BYTES (6 * sizeof(float)) /* of what an agent sees, for each agent that there is */
+#define AGENT_BYTES (6 * sizeof(float)) /* of an observation, per agent in the environment */
 
 /* The fields of `SpreadRules` in envs/tasks/spread.py. */
 struct spread_settings {
@@ -23,7 +23,7 @@ struct spread {
 
 static const struct point ways[8] = {{0, 0}, {-FORCE, 0}, {FORCE, 0}, {0, -FORCE}, {0, FORCE}};
 
-/* The last numbers of a row, of those who could speak, stay the zeros that they are in a blank one. */
+/* The last numbers of a row, messages in mpe2, stay zero. */
 static void see(const struct spread *world, int agents, unsigned char *rows)
 {
     for (int k = 0; k < agents; k++) {

@@ -1,12 +1,12 @@
-/* Adversaries that hunt prey among obstacles: the rules are those of envs/tasks/tag.py, to the bit. */
+/* Adversaries that hunt prey among obstacles, bit-identical to envs/tasks/tag.py. */
 
 #include "particles.h"
 #include "games/multiagent_game.h"
 
-#define TAG_EACH 8 /* of each kind at the most */
+#define TAG_EACH 8 /* maximum of each kind */
 #define TAG_MOVING (2 * TAG_EACH)
 #define TAG_BODIES (3 * TAG_EACH)
-#define TAG_NUMBERS (4 + 2 * (TAG_BODIES - 1) + 2 * TAG_EACH) /* that an adversary sees, at the most */
+#define TAG_NUMBERS (4 + 2 * (TAG_BODIES - 1) + 2 * TAG_EACH) /* maximum of an adversary's observation */
 
 /* The fields of `TagRules` in envs/tasks/tag.py. */
 struct tag_settings {
@@ -38,14 +38,14 @@ static const struct body_kind *kind_of(const struct tag_settings *settings, int 
 
 static int count_tag(const void *settings) { return moving_of(settings); }
 
-/* An adversary's, which is the longer: prey does not see its own speed twice. */
+/* Bytes of an adversary's observation; prey have fewer, as their own speed is not repeated. */
 static size_t width_tag(const void *memory)
 {
     const struct tag_settings *settings = memory;
     return (4 + 2 * (moving_of(settings) + settings->obstacles - 1) + 2 * settings->prey) * sizeof(float);
 }
 
-/* What prey sees is shorter than a row, whose last numbers stay the zeros that they are in a blank one. */
+/* The observation of prey is shorter than a row; the rest stays zero. */
 static void see(const struct tag *world, const struct tag_settings *settings, unsigned char *rows)
 {
     const int moving = moving_of(settings), bodies = moving + settings->obstacles;
@@ -69,7 +69,7 @@ static void see(const struct tag *world, const struct tag_settings *settings, un
     }
 }
 
-/* What prey loses so far from the middle. */
+/* Penalty of prey for leaving the arena. */
 static double cost(double x)
 {
     if (x < 0) x = -x;

@@ -1,24 +1,24 @@
-/* Ground: Gymnasium's `BipedalWalker._generate_terrain` and `lay_ground` of envs/bipedal/ground.py, in their order of
- * draws and, in double precision, of sums. */
+/* Terrain generation: Gymnasium's `BipedalWalker._generate_terrain` and `lay_ground` of envs/bipedal/ground.py, with
+ * the same order of random numbers and, in double precision, of sums. */
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "ground.h"
 
-#define SCALE 30.0 /* pixels a metre */
+#define SCALE 30.0 /* pixels per metre */
 #define STEP (14 / SCALE)
 #define HEIGHT (400 / SCALE / 4) /* of the start pad */
 #define STARTPAD 20
 #define GRASS 10
-#define CLOUD_STEPS 20 /* points of the ground for each cloud */
+#define CLOUD_STEPS 20 /* points of the ground per cloud */
 #define CLOUD_DRAWS 11
 #define FEW_BOXES 16
 
-/* How far the ground is laid. */
+/* Progress of terrain generation. */
 struct builder {
     struct ground *ground;
-    int at;          /* the next point */
+    int at;          /* next point */
     double velocity; /* of the grass */
 };
 
@@ -53,7 +53,7 @@ static int add_box(struct ground *ground, double left, double bottom, double rig
     return 0;
 }
 
-/* A box as Terrain of envs/bipedal gives it to Box2D: by its middle and half its size, in single precision. */
+/* Add a box as `Terrain` of envs/bipedal passes it to Box2D: centre and half size in single precision. */
 static int add_upright(struct ground *ground, double left, double bottom, double right, double top)
 {
     const float x = (float)((right + left) / 2), y = (float)((top + bottom) / 2);
@@ -63,7 +63,7 @@ static int add_upright(struct ground *ground, double left, double bottom, double
     return 0;
 }
 
-/* What lies behind the end of the course is drawn, but not kept. */
+/* Add points; those beyond the end of the course are dropped. */
 static void add_points(struct builder *builder, int count, double y)
 {
     struct ground *ground = builder->ground;
@@ -74,7 +74,7 @@ static void add_points(struct builder *builder, int count, double y)
     builder->at += count;
 }
 
-/* One more point of grass; `push` is in (-1, 1). */
+/* Return the height of the next point of grass; `push` is in (-1, 1). */
 static double next_height(struct builder *builder, double y, double roughness, double push)
 {
     double pull = (y < HEIGHT) - (y > HEIGHT);
@@ -178,7 +178,7 @@ static int lay_stairs(struct builder *builder, const struct course *course, stru
 static int lay_pit(struct builder *builder, const struct course *course, struct generator *generator, double y)
 {
     double left = builder->at * STEP, bottom = y - 4 * STEP;
-    double gap = 1.0 + draw_real(generator, course->pit_gap); /* from the left of one wall to the left of the other */
+    double gap = 1.0 + draw_real(generator, course->pit_gap); /* between the left sides of the walls */
     double points = ceil(gap), shift = (points - gap) * STEP, far = left + gap * STEP;
     int failed = add_upright(builder->ground, left, bottom, left + STEP, y);
     failed |= add_upright(builder->ground, far, bottom, far + STEP, y);

@@ -1,4 +1,4 @@
-/* The walker's lidar: ten rays from the hull forward and down, all at once in one vector. */
+/* The walker's lidar: ten rays forward and down from the hull, cast together in SIMD lanes. */
 
 #ifndef PADDOCK_LIDAR_H
 #define PADDOCK_LIDAR_H
@@ -7,9 +7,9 @@
 
 #define RAYS 10
 
-#define RAY_VECTORS ((RAYS + LANES - 1) / LANES) /* the lanes are rays here */
+#define RAY_VECTORS ((RAYS + LANES - 1) / LANES) /* lanes are rays here */
 
-/* 160 / 30 m times sin and cos of 0.15 i, as Python computes them. */
+/* 160 / 30 m times sin and cos of 0.15 i, as computed by Python. */
 static const double RAY_RIGHT[RAYS] = {
     0.0, 0x1.9810d37d53c2dp-1, 0x1.937bcc7a3a2eep+0, 0x1.28efbc950d96ep+1, 0x1.81766ca31ac76p+1,
     0x1.d15501e54bebcp+1, 0x1.0b6026593c580p+2, 0x1.281499179f72bp+2, 0x1.3e22d16bc392dp+2, 0x1.4d0c020a6967ep+2,
@@ -46,7 +46,7 @@ INLINE vf meet_box(vf fraction, vf dx, vf dy, v2 origin, const struct polygon *b
     return pick(entered & ~missed, enters, fraction);
 }
 
-/* How far each ray reaches before it meets ground, as a share of its range. */
+/* Return the distance of the ground along each ray, as a fraction of its range. */
 static void cast_rays(const struct scene *scene, v2 origin, float fraction[RAYS])
 {
     const struct ground *ground = &scene->ground;
@@ -57,7 +57,7 @@ static void cast_rays(const struct scene *scene, v2 origin, float fraction[RAYS]
         dy[i / LANES][i % LANES] = (float)((double)origin.y - RAY_DOWN[i]) - origin.y;
     }
     for (int v = 0; v < RAY_VECTORS; v++) found[v] = splat(1);
-    /* Points are a step apart, but for the last one of a pit, which lies up to a step further left. */
+    /* Points are a step apart, except the last one of a pit, which lies up to a step further left. */
     int first = (int)clamped(origin.x / step - 2.0f, 0, (float)ground->length);
     int last = (int)clamped((origin.x + range) / step + 3.0f, 0, (float)ground->length);
     for (int i = first; i < last && i < ground->length - 1; i++) {

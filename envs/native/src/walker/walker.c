@@ -1,9 +1,9 @@
-/* What a picture of a walker is drawn from. */
+/* State of walkers for rendering. */
 
 #include "ground.h"
 #include "runtime/vector.h"
 
-/* Where the bodies of an environment's walker are; 0, or -1: it is no walker. */
+/* Get the poses of a walker's bodies; return 0, or -1 if the task is no walker. */
 int walker_poses(const struct vector *vector, int environment, float poses[5][3])
 {
     const struct task *task = vector->task;
@@ -13,7 +13,7 @@ int walker_poses(const struct vector *vector, int environment, float poses[5][3]
     return 0;
 }
 
-/* The ground under it, until its next episode; NULL: it is no walker. */
+/* Return the ground, valid until the next episode, or NULL if the task is no walker. */
 const struct ground *walker_ground(const struct vector *vector, int environment)
 {
     const struct task *task = vector->task;

@@ -1,4 +1,4 @@
-/* Gymnasium's BipedalWalker, Hardcore and the terrains of POET, on the world of box2d.h. */
+/* Gymnasium's BipedalWalker, Hardcore and the terrains of POET, with the physics of box2d.h. */
 
 #ifndef PADDOCK_WALKER_H
 #define PADDOCK_WALKER_H
@@ -51,7 +51,7 @@ static v2 hull_at(const struct walkers *w, const struct model *model, int lane)
     return pose_at(middle, w->motion.angle[HULL][lane], model->centre[HULL]).p;
 }
 
-/* Score a step; returns whether the walker has fallen or arrived. */
+/* Compute the reward of a step; return whether the walker fell or reached the end. */
 static int score(
     struct walker_block *block, const struct model *model, const struct course *course, int lane, const vf action[JOINTS],
     double *reward
@@ -204,7 +204,7 @@ static int open_walkers(void *memory, const void *settings)
     return 0;
 }
 
-/* One walker as it is saved: a lane of every vector, and what it has for itself but for its ground. */
+/* Saved state of one walker: its lane of every vector, and its own state except the ground. */
 struct saved_walker {
     int32_t lane[sizeof(struct walkers) / sizeof(vi)];
     struct near near[BODIES];

@@ -1,5 +1,5 @@
-/* MiniGrid's worlds (Chevalier-Boisvert et al. 2023, arXiv:2306.13831) at the numbers of minigrid 3.2.0: a map of cells,
- * an agent on it that sees seven cells ahead of itself, and what it draws from NumPy's generator for an episode. */
+/* MiniGrid environments (Chevalier-Boisvert et al. 2023, arXiv:2306.13831), bit-identical to minigrid 3.2.0: a map of
+ * cells, an agent with a 7 x 7 view ahead of it, and level generation with NumPy's generator. */
 
 #ifndef PADDOCK_GRID_H
 #define PADDOCK_GRID_H
@@ -8,18 +8,18 @@
 
 #include "runtime/native.h"
 
-#define MAX_SIDE 25 /* cells of a map's side */
-#define VIEW 7       /* cells of a side of what the agent sees */
-#define MARGIN (VIEW - 1) /* walls around a map, so that no view leaves memory */
+#define MAX_SIDE 25 /* cells */
+#define VIEW 7      /* side of the agent's view, cells */
+#define MARGIN (VIEW - 1) /* walls around a map, so that views stay within the array */
 #define MAX_CELLS ((MAX_SIDE + 2 * MARGIN) * (MAX_SIDE + MARGIN) + MARGIN)
-#define MAX_BALLS (MAX_SIDE / 2 + 1) /* that roll about */
+#define MAX_BALLS (MAX_SIDE / 2 + 1) /* moving obstacles */
 
-/* MiniGrid's numbers of colours and of a door's states; and the colours by the order of their names. */
+/* MiniGrid's indices of colours and door states; and the colours sorted by name. */
 enum { RED, GREEN, BLUE, PURPLE, YELLOW, GREY, COLOURS };
 enum { OPEN, CLOSED, LOCKED, DOOR_STATES };
 extern const uint8_t colour_named[COLOURS];
 
-/* What a cell holds, as one byte. A box has nothing in it, or a key. */
+/* Codes of a cell's content. A box is empty or contains a key. */
 enum {
     NOTHING, WALL, GOAL, LAVA, DOORS,
     KEYS = DOORS + COLOURS * DOOR_STATES,
@@ -28,7 +28,7 @@ enum {
     CODES = BOXES + COLOURS * (1 + COLOURS),
 };
 static inline uint8_t door_of(int colour, int state) { return (uint8_t)(DOORS + colour * DOOR_STATES + state); }
-static inline uint8_t box_of(int colour, int key) /* key -1: none in it */
+static inline uint8_t box_of(int colour, int key) /* key -1: empty */
 {
     return (uint8_t)(BOXES + colour * (1 + COLOURS) + 1 + key);
 }
@@ -41,24 +41,24 @@ enum grid_map {
     OBSTRUCTED_MAZE_FULL, MAPS,
 };
 
-/* What an episode is drawn by, each map reading what concerns it; envs/native/minigrid.py has the same fields. */
+/* Settings of level generation; each map reads some of them. envs/native/minigrid.py has the same fields. */
 struct grid_settings {
     int32_t map, width, height, max_steps, see_through_walls;
-    int32_t start_x, start_y, start_direction; /* start_x -1: drawn; of a full maze the agent's room */
-    int32_t room_size, rows, columns;          /* of a map of rooms */
-    int32_t fewest, most; /* rooms; or `most` is how many crossings, obstacles or quarters, or the lower strip's row */
-    int32_t walls;             /* crossings are walls, and not lava */
+    int32_t start_x, start_y, start_direction; /* start_x -1: random; in a full maze: the agent's room */
+    int32_t room_size, rows, columns;          /* of a grid of rooms */
+    int32_t fewest, most; /* rooms; or `most`: number of crossings, obstacles or quarters, or row of the lower strip */
+    int32_t walls;             /* crossings are walls instead of lava */
     int32_t random_length;     /* of the corridor */
-    int32_t key_in_box, blocked, keys_last; /* of mazes; keys_last: placed behind all doors, as in their version 1 */
+    int32_t key_in_box, blocked, keys_last; /* of mazes; keys_last: placed after all doors, as in version 1 */
 };
 
-/* One environment. Row y of the map begins at cells[(y + MARGIN) * (width + MARGIN) + MARGIN]: the margin on the right of
- * one row is the one on the left of the next. */
+/* One environment. Row y of the map begins at cells[(y + MARGIN) * (width + MARGIN) + MARGIN]: the margin on the right
+ * of one row is the one on the left of the next. */
 struct grid {
     int32_t steps;
     uint8_t x, y, direction, carried; /* 0 right, 1 down, 2 left, 3 up; a code */
-    uint8_t place[2][2]; /* what the task asks about: doors; or where it ends well, and where badly */
-    uint8_t asked;       /* code of the object to be picked up */
+    uint8_t target[2][2]; /* positions of the doors; or of success and failure */
+    uint8_t mission;      /* code of the object to pick up */
     uint8_t ball[MAX_BALLS][2];
     uint8_t cells[MAX_CELLS];
 };
@@ -69,12 +69,12 @@ static inline uint8_t *cell_at(struct grid *grid, const struct grid_settings *se
     return grid->cells + (y + MARGIN) * stride_of(settings) + MARGIN + x;
 }
 
-/* A map as it is drawn. */
+/* A map under construction. */
 struct level {
     struct grid *grid;
     const struct grid_settings *settings;
     struct generator *generator;
-    int x, y, direction; /* of the agent; -1: nowhere yet */
+    int x, y, direction; /* of the agent; -1: not placed yet */
 };
 
 static inline int between(const struct level *s, int low, int high)
@@ -83,19 +83,19 @@ static inline int between(const struct level *s, int low, int high)
 }
 static inline uint8_t *at(const struct level *s, int x, int y) { return cell_at(s->grid, s->settings, x, y); }
 
-void across(const struct level *s, int x, int y, int length, uint8_t code); /* a line of one code, and one downward */
+void across(const struct level *s, int x, int y, int length, uint8_t code); /* draw lines */
 void down(const struct level *s, int x, int y, int length, uint8_t code);
-void frame(const struct level *s, int x, int y, int width, int height);     /* of walls */
-/* Put it on a free cell of a rectangle, by drawing until there is one: for ever where tries is 0, else that often and once
- * more. `apart`: nor on a cell beside the agent. Whether it was put. */
+void frame(const struct level *s, int x, int y, int width, int height);     /* draw walls */
+/* Place an object on a random free cell of a rectangle by rejection sampling, giving up after `tries` + 1 attempts (0:
+ * never); with `apart` not next to the agent. Return whether it was placed. */
 int place(
     const struct level *s, uint8_t code, int left, int top, int width, int height, int apart, int tries, int *x, int *y
 );
-void place_agent(struct level *s, int left, int top, int width, int height, int tries); /* and draw where it looks */
-int take_any(const struct level *s, uint8_t *items, int *count); /* out of those that are left */
+void place_agent(struct level *s, int left, int top, int width, int height, int tries); /* with a random direction */
+int take_any(const struct level *s, uint8_t *items, int *count); /* remove a random item */
 
 void draw_grid(struct grid *grid, const struct grid_settings *settings, struct generator *generator);
-void draw_rooms(struct level *s);      /* the maps of a grid of rooms, from UNLOCK on */
+void draw_rooms(struct level *s); /* maps with a grid of rooms, from UNLOCK on */
 void draw_multi_room(struct level *s);
 
 #define GRID_ROW 160 /* bytes of an observation: the direction in the first 8, then the image [7, 7, 3] */

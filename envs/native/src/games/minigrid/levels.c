@@ -1,4 +1,4 @@
-/* How a map is drawn: lines, objects on free cells, and the maps that are one room or a few. */
+/* Level generation: lines, objects on free cells, and maps of one or a few rooms. */
 
 #include <string.h>
 
@@ -49,7 +49,7 @@ void place_agent(struct level *s, int left, int top, int width, int height, int 
     s->direction = between(s, 0, 4);
 }
 
-/* Where the settings say, or anywhere. */
+/* Place the agent at the configured or a random position. */
 static void start_agent(struct level *s)
 {
     const struct grid_settings *settings = s->settings;
@@ -107,7 +107,7 @@ static void draw_lava_gap(struct level *s)
     *at(s, x, y) = NOTHING;
 }
 
-/* In Generator.shuffle's order. */
+/* Shuffle as Generator.shuffle does. */
 static void shuffle(const struct level *s, int *items, int count)
 {
     for (int i = count - 1; i > 0; i--) {
@@ -116,13 +116,13 @@ static void shuffle(const struct level *s, int *items, int count)
     }
 }
 
-/* Rivers in rows and columns of even number, and one way through them all, from the upper left to the lower right. */
+/* Rivers in even rows and columns, and one path through all of them from the upper left to the lower right. */
 static void draw_crossing(struct level *s)
 {
     const int width = s->settings->width, height = s->settings->height;
     const uint8_t code = s->settings->walls ? WALL : LAVA;
     int rivers[2 * MAX_SIDE], path[2 * MAX_SIDE], count = 0, columns = 0, steps = 0;
-    /* Rivers that run down, by their x; and those across, by their y: both with where the map begins and ends. */
+    /* Vertical rivers by x, horizontal ones by y, both with the borders of the map. */
     int downward[MAX_SIDE + 2] = {0}, sideways[MAX_SIDE + 2] = {0}, downs = 0, sides = 0;
     s->x = s->y = 1, s->direction = 0;
     put_goal(s);
@@ -130,7 +130,7 @@ static void draw_crossing(struct level *s)
     for (int y = 2; y < width - 2; y += 2) rivers[count] = count, count++;
     shuffle(s, rivers, count);
     const int chosen = s->settings->most < count ? s->settings->most : count;
-    for (int river = 0; river < count; river++) /* in their own order */
+    for (int river = 0; river < count; river++) /* in ascending order */
         for (int k = 0; k < chosen; k++) {
             if (rivers[k] != river) continue;
             if (river < columns) downward[++downs] = 2 + 2 * river;
@@ -190,8 +190,8 @@ static void draw_memory(struct level *s)
     *at(s, end + 1, middle - 2) = (uint8_t)(above ? BALLS + GREEN : KEYS + GREEN);
     *at(s, end + 1, middle + 2) = (uint8_t)(above ? KEYS + GREEN : BALLS + GREEN);
     const int well = seen == above ? -1 : 1;
-    s->grid->place[0][0] = s->grid->place[1][0] = (uint8_t)(end + 1);
-    s->grid->place[0][1] = (uint8_t)(middle + well), s->grid->place[1][1] = (uint8_t)(middle - well);
+    s->grid->target[0][0] = s->grid->target[1][0] = (uint8_t)(end + 1);
+    s->grid->target[0][1] = (uint8_t)(middle + well), s->grid->target[1][1] = (uint8_t)(middle - well);
 }
 
 static void draw_red_blue_doors(struct level *s)
@@ -202,7 +202,7 @@ static void draw_red_blue_doors(struct level *s)
     for (int k = 0; k < 2; k++) {
         const int x = k ? right : left, y = between(s, 1, size - 1);
         *at(s, x, y) = door_of(k ? BLUE : RED, CLOSED);
-        s->grid->place[k][0] = (uint8_t)x, s->grid->place[k][1] = (uint8_t)y;
+        s->grid->target[k][0] = (uint8_t)x, s->grid->target[k][1] = (uint8_t)y;
     }
 }
 
@@ -213,7 +213,7 @@ int take_any(const struct level *s, uint8_t *items, int *count)
     return item;
 }
 
-/* Put it anywhere within a room of the six on both sides of a corridor. */
+/* Put an object at a random position in one of the six rooms along a corridor. */
 static void put_within(const struct level *s, int room, uint8_t code)
 {
     const int left = s->settings->width / 2 - 2, right = left + 4, height = s->settings->height / 3;
@@ -263,7 +263,7 @@ void draw_grid(struct grid *grid, const struct grid_settings *settings, struct g
     memset(grid->cells, WALL, (size_t)((settings->height + 2 * MARGIN) * row + MARGIN));
     for (int y = 0; y < settings->height; y++) across(&s, 0, y, settings->width, NOTHING);
     if (settings->map < MULTI_ROOM) frame(&s, 0, 0, settings->width, settings->height);
-    grid->steps = 0, grid->carried = grid->asked = NOTHING;
+    grid->steps = 0, grid->carried = grid->mission = NOTHING;
     maps[settings->map](&s);
     grid->x = (uint8_t)s.x, grid->y = (uint8_t)s.y, grid->direction = (uint8_t)s.direction;
 }

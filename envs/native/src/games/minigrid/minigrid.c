@@ -1,11 +1,11 @@
-/* Steps of MiniGrid's worlds, and what their agent sees of them. */
+/* Steps and observations of MiniGrid environments. */
 
 #include "games/game.h"
 #include "grid.h"
 
-enum { LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE }; /* and nothing */
+enum { LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE }; /* and 6: done */
 
-/* Kind, colour and state of each code, in the lower three bytes; in the fourth whether it hides what is behind it. */
+/* Type, colour and state of each code in the lower three bytes; the fourth says whether it blocks the view. */
 #define HIDES 0x1000000u
 #define SHOWN(kind, colour, state) ((uint32_t)(kind) | (uint32_t)(colour) << 8 | (uint32_t)(state) << 16)
 #define OF_DOOR(c) SHOWN(4, c, OPEN), SHOWN(4, c, CLOSED) | HIDES, SHOWN(4, c, LOCKED) | HIDES
@@ -19,8 +19,9 @@ static const uint32_t shown[CODES] = {
     OF_ALL(5), OF_ALL(6), OF_BOX(0), OF_BOX(1), OF_BOX(2), OF_BOX(3), OF_BOX(4), OF_BOX(5),
 };
 
-/* What light reaches of a row of the view, going right from cell to cell and then left, each through what does not hide;
- * and into *beyond what it reaches of the next. Bit i is column i; runs are filled by doubling (Kogge and Stone 1973). */
+/* Return the visible cells of a row of the view: visibility spreads right, then left, through cells that do not block
+ * it. *beyond gets the cells reached in the next row. Bit i is column i; runs are filled by doubling (Kogge and Stone
+ * 1973). */
 static inline unsigned light(unsigned lit, unsigned clear, unsigned *beyond)
 {
     enum { ALL = (1 << VIEW) - 1, LAST = 1 << (VIEW - 1) };
@@ -50,7 +51,7 @@ static void observe(struct grid *grid, const void *memory, unsigned char *row)
     unsigned char *image = row + sizeof(int64_t);
     memset(row, 0, sizeof(int64_t));
     row[0] = (unsigned char)direction;
-    /* A cell's fourth byte is written over by the next one's first. */
+    /* The fourth byte of a cell is overwritten by the next cell. */
     if (settings->see_through_walls) {
         for (int i = 0; i < VIEW; i++)
             for (int j = 0; j < VIEW; j++, image += 3) memcpy(image, &shown[corner[i * right - j * ahead]], sizeof *shown);
@@ -76,11 +77,11 @@ static void observe(struct grid *grid, const void *memory, unsigned char *row)
     memcpy(own, &shown[grid->carried], 3);
 }
 
-static int stands_on(const struct grid *grid, int k) { return grid->x == grid->place[k][0] && grid->y == grid->place[k][1]; }
+static int stands_on(const struct grid *grid, int k) { return grid->x == grid->target[k][0] && grid->y == grid->target[k][1]; }
 
 static int door_is_open(struct grid *grid, const struct grid_settings *settings, int k)
 {
-    return is_open(*cell_at(grid, settings, grid->place[k][0], grid->place[k][1]));
+    return is_open(*cell_at(grid, settings, grid->target[k][0], grid->target[k][1]));
 }
 
 static uint8_t toggled(uint8_t code, uint8_t carried)
@@ -107,7 +108,7 @@ static void roll_balls(struct grid *grid, const struct grid_settings *settings, 
     }
 }
 
-/* Whether the episode ended, and with what. */
+/* Step; return whether the episode ended. */
 static int step_grid(
     struct grid *grid, const void *memory, struct generator *generator, int action, double *reward
 )
@@ -118,7 +119,7 @@ static int step_grid(
     const int blue_was_open = map == RED_BLUE_DOORS && door_is_open(grid, settings, 1);
     const int x = grid->x + ahead[grid->direction][0], y = grid->y + ahead[grid->direction][1];
     const int inside = x >= 0 && y >= 0 && x < settings->width && y < settings->height;
-    uint8_t *front = cell_at(grid, settings, x, y); /* a margin's wall, where a map has none around it */
+    uint8_t *front = cell_at(grid, settings, x, y); /* a wall of the margin, if the map has none */
     const int blocked = *front != NOTHING && *front != GOAL;
     int ended = 0, won = 0;
     grid->steps++;
@@ -136,7 +137,7 @@ static int step_grid(
         *front = grid->carried, grid->carried = NOTHING;
     } else if (action == TOGGLE)
         *front = toggled(*front, grid->carried);
-    if (action == PICKUP && grid->asked && grid->carried == grid->asked) won = ended = 1;
+    if (action == PICKUP && grid->mission && grid->carried == grid->mission) won = ended = 1;
     if (action == TOGGLE && map == UNLOCK && door_is_open(grid, settings, 0)) won = ended = 1;
     if (map == MEMORY && stands_on(grid, 0)) won = ended = 1;
     if (map == MEMORY && stands_on(grid, 1)) won = 0, ended = 1;
@@ -154,6 +155,6 @@ static void begin_grid(struct grid *grid, const void *settings, struct generator
     draw_grid(grid, settings, generator);
 }
 
-/* Tasks whose agent can only turn and go have three choices. */
+/* Dynamic-Obstacles has three actions: turn left, turn right, forward. */
 GAME_OF(minigrid, struct grid, begin_grid, step_grid, observe, .choices = 7, .row_bytes = GRID_ROW)
 GAME_OF(minigrid_moves, struct grid, begin_grid, step_grid, observe, .choices = 3, .row_bytes = GRID_ROW)

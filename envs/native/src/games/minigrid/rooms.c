@@ -1,17 +1,17 @@
-/* The maps that are made of rooms: a grid of equal ones, or a chain of rooms that are drawn one after another. */
+/* Maps made of rooms: a grid of equal rooms, or a chain of random ones. */
 
 #include <string.h>
 
 #include "grid.h"
 
-#define MAX_ROOMS ((MAX_SIDE / 2) * (MAX_SIDE / 2)) /* of sides of at least 3 cells, whose walls are shared */
+#define MAX_ROOMS ((MAX_SIDE / 2) * (MAX_SIDE / 2)) /* sides of at least 3 cells, with shared walls */
 #define TRIES 1000
 
-/* Sides, and directions to neighbours: right, down, left, up. */
+/* Arrays are indexed by side: right, down, left, up. */
 struct room {
-    int x, y; /* of its upper left corner */
-    int door[4][2]; /* where a door would be */
-    uint8_t beside[4], joined[4], locked; /* whether there is a neighbour, and a way to it */
+    int x, y;       /* upper left corner */
+    int door[4][2]; /* position of a possible door */
+    uint8_t beside[4], joined[4], locked; /* whether there is a neighbour; whether the wall is open or has a door */
 };
 
 struct house {
@@ -83,7 +83,7 @@ static void put_in(struct house *house, int i, int j, int code)
     place(house->s, (uint8_t)code, room->x, room->y, size, size, 1, TRIES, &x, &y);
 }
 
-/* Not right in front of an object. */
+/* Place the agent in a room, not facing an object. */
 static void put_agent(struct house *house, int i, int j)
 {
     static const int8_t ahead[4][2] = {{1, 0}, {0, 1}, {-1, 0}, {0, -1}};
@@ -96,7 +96,7 @@ static void put_agent(struct house *house, int i, int j)
     } while (front != NOTHING && front != WALL);
 }
 
-/* How many rooms there is a way to from room (i, j), through doors that may be locked. */
+/* Count the rooms reachable from room (i, j) through doors, locked or not. */
 static int count_reached(struct house *house, int i, int j)
 {
     const int columns = house->s->settings->columns;
@@ -132,11 +132,11 @@ static void draw_unlock(struct house *house)
 {
     struct level *s = house->s;
     if (s->settings->map != UNLOCK) {
-        s->grid->asked = box_of(colour(s), -1);
-        put_in(house, 1, 0, s->grid->asked);
+        s->grid->mission = box_of(colour(s), -1);
+        put_in(house, 1, 0, s->grid->mission);
     }
     const int key = colour(s), *door = add_door(house, 0, 0, 0, key, 1);
-    s->grid->place[0][0] = (uint8_t)door[0], s->grid->place[0][1] = (uint8_t)door[1];
+    s->grid->target[0][0] = (uint8_t)door[0], s->grid->target[0][1] = (uint8_t)door[1];
     if (s->settings->map == BLOCKED_UNLOCK_PICKUP) *at(s, door[0] - 1, door[1]) = (uint8_t)(BALLS + colour(s));
     put_in(house, 0, 0, KEYS + key);
     put_agent(house, 0, 0);
@@ -149,8 +149,8 @@ static void draw_key_corridor(struct house *house)
     for (int j = 1; j < rows; j++) remove_wall(house, 1, j, 3);
     const int behind = between(s, 0, rows), key = colour(s);
     add_door(house, 2, behind, 2, key, 1);
-    s->grid->asked = (uint8_t)(BALLS + colour(s));
-    put_in(house, 2, behind, s->grid->asked);
+    s->grid->mission = (uint8_t)(BALLS + colour(s));
+    put_in(house, 2, behind, s->grid->mission);
     put_in(house, 0, between(s, 0, rows), KEYS + key);
     put_agent(house, 1, rows / 2);
     connect_all(house);
@@ -177,11 +177,11 @@ static void draw_maze(struct house *house)
     int colours[COLOURS], many = COLOURS;
     memcpy(left, colour_named, sizeof left);
     while (many) colours[COLOURS - many] = take_any(s, left, &many);
-    s->grid->asked = BALLS + BLUE;
+    s->grid->mission = BALLS + BLUE;
     if (settings->map == OBSTRUCTED_MAZE) {
         add_locked_door(house, 0, 0, 0, colours[0]);
         add_key(house, 0, 0, colours[0]);
-        put_in(house, 1, 0, s->grid->asked);
+        put_in(house, 1, 0, s->grid->mission);
         put_agent(house, 0, 0);
         return;
     }
@@ -195,7 +195,7 @@ static void draw_maze(struct house *house)
         for (int k = 0; k < 2 && settings->keys_last; k++) add_key(house, i, j, colour[k]);
     }
     const uint8_t *corner = corners[between(s, 0, settings->most)];
-    put_in(house, corner[0], corner[1], s->grid->asked);
+    put_in(house, corner[0], corner[1], s->grid->mission);
     put_agent(house, settings->start_x, settings->start_y);
 }
 
@@ -209,10 +209,10 @@ void draw_rooms(struct level *s)
     else draw_unlock(&house);
 }
 
-#define MAX_LINKS 8 /* rooms of a chain */
+#define MAX_LINKS 8 /* rooms in a chain */
 
 struct link {
-    int x, y, width, height, door[2]; /* the door by which one enters it */
+    int x, y, width, height, door[2]; /* door: entrance */
 };
 
 struct chain {
@@ -221,7 +221,7 @@ struct chain {
     int count;
 };
 
-/* Try to place a room that is entered through a door in one of its walls, then those behind it; whether it stands. */
+/* Try to place a room with an entrance in one wall, then the rest of the chain; return whether it was placed. */
 static int add_link(struct chain *chain, int left, int entry, int door_x, int door_y)
 {
     const struct level *s = chain->s;
@@ -244,7 +244,7 @@ static int add_link(struct chain *chain, int left, int entry, int door_x, int do
     if (left == 1) return 1;
     for (int tried = 0; tried < 8; tried++) {
         int wall = between(s, 0, 3), out_x = x, out_y = y;
-        wall += wall >= entry; /* any but the one that one came through */
+        wall += wall >= entry; /* any but the entrance */
         if (wall % 2) out_x += between(s, 1, width - 1);
         else out_y += between(s, 1, height - 1);
         if (wall == 0) out_x += width - 1;
@@ -259,7 +259,7 @@ void draw_multi_room(struct level *s)
     const struct grid_settings *settings = s->settings;
     struct chain longest = {.s = s};
     const int count = between(s, settings->fewest, settings->most + 1);
-    int before = COLOURS, x, y; /* the colour of the last door, by name */
+    int before = COLOURS, x, y; /* colour of the last door, sorted by name */
     while (longest.count < count) {
         struct chain chain = {.s = s};
         const int door_x = between(s, 0, settings->width - 2), door_y = between(s, 0, settings->width - 2);

@@ -1,22 +1,21 @@
-/* The tasks of the sanity suite (envs/sanity), except those with structured actions: for each the start of an
- * episode, a step, and the observation. */
+/* Tasks of the sanity suite (envs/sanity): for each the start of an episode, a step and the observation. */
 
 #include "games/game.h"
 
-/* Each task reads what concerns it; envs/sanity/native.py has the same fields. */
+/* Settings; each task reads some of them. envs/sanity/native.py has the same fields. */
 struct sanity_settings {
     double opening, leave, stay, noise, end;
-    double (*normal)(struct bits *);             /* NumPy's own, of Bandit */
-    int64_t (*geometric)(struct bits *, double); /* the same, of Forget */
+    double (*normal)(struct bits *);             /* NumPy's function, for Bandit */
+    int64_t (*geometric)(struct bits *, double); /* likewise, for Forget */
     int32_t arm, zeros, delay, digits, steps, terminates;
-    uint32_t password; /* bit k: of the k-th step */
+    uint32_t password; /* bit k: action of step k */
 };
 
-/* One environment of any of them. */
+/* State of an environment; tasks use some of the fields. */
 struct sanity_env {
-    int32_t step, count; /* how many steps there were; what is counted in them */
-    uint32_t bits;       /* what was said, or is to be said */
-    int32_t number;      /* what was shown, or is owed */
+    int32_t step, count; /* steps so far; a count of actions or of steps left */
+    uint32_t bits;       /* actions given or expected */
+    int32_t number;      /* observed cue */
 };
 
 #define ENV(task) struct sanity_env *task, const void *memory, struct generator *generator
@@ -39,7 +38,7 @@ static inline void show_one(const void *state, const void *memory, float *seen)
     seen[0] = 1;
 }
 
-/* Password: its bits, one a step. */
+/* Password: one bit per step. */
 #define PASSWORD_BITS 5
 static inline int play_password(PLAYED(env))
 {
@@ -57,7 +56,7 @@ static inline void show_password(SHOWN(env))
     for (int k = 0; k < PASSWORD_BITS; k++) seen[k] = k < env->step ? (float)bit_of(env->bits, k) : -1;
 }
 
-/* Blend: so many moves, of which so many are to be 0. */
+/* Blend: a given number of `steps` actions must be 0. */
 static inline int play_blend(PLAYED(env))
 {
     SETTINGS;
@@ -68,7 +67,7 @@ static inline int play_blend(PLAYED(env))
     return over;
 }
 
-/* Delay: what was answered in the first step pays in the last one. */
+/* Delay: the first action is rewarded in the last step. */
 #define DELAY_NUMBERS 8
 static inline void begin_delay(ENV(env))
 {
@@ -95,7 +94,7 @@ static inline void show_delay(SHOWN(env))
     seen[DELAY_NUMBERS] = env->step < settings->delay ? (float)((double)env->step / settings->delay) : 1;
 }
 
-/* Cutoff: after an opening, leave, or stay; an agent that stays is cut off by the vector, or with `terminates` here. */
+/* Cutoff: after an opening, leave or stay; staying is truncated by the vector, or terminates here with `terminates`. */
 #define OPENING 2
 static inline int play_cutoff(PLAYED(env))
 {
@@ -115,7 +114,7 @@ static inline void show_cutoff(SHOWN(env))
     for (int k = 0; k < 4; k++) seen[k] = k == at;
 }
 
-/* Copy: digits are seen, and after a while said. */
+/* Copy: repeat observed digits after a delay. */
 static inline void begin_digits(ENV(env))
 {
     SETTINGS;
@@ -139,7 +138,7 @@ static inline void show_copy(SHOWN(env))
     seen[1] = env->step >= settings->digits + settings->delay;
 }
 
-/* Forget: whether there was a signal, which only the last answer says; `count` steps are left. */
+/* Forget: report in the last step whether there was a signal; `count` steps are left. */
 static inline void begin_forget(ENV(env))
 {
     SETTINGS;
@@ -165,7 +164,7 @@ static inline void show_forget(SHOWN(env))
     seen[0] = env->step ? 0 : (float)env->number;
 }
 
-/* Recall: a cue, and a question later. */
+/* Recall: report a cue after a delay. */
 static inline void begin_recall(ENV(env))
 {
     (void)memory;
@@ -204,11 +203,11 @@ SANITY_TASK(copy, begin_digits, show_copy, 2, 2)
 SANITY_TASK(forget, begin_forget, show_forget, 1, 2)
 SANITY_TASK(recall, begin_recall, show_recall, 2, 2)
 
-/* Squared: walk from the middle of a grid to a target on its rim. */
+/* Squared: walk from the centre of a grid to a target on its rim. */
 #define SQUARED_SIDE 7
 #define ROW_SQUARED (SQUARED_SIDE * SQUARED_SIDE * sizeof(float))
 
-struct sanity_squared { /* x and y of both */
+struct sanity_squared { /* x, y */
     uint8_t at[2], target[2], moves;
 };
 
@@ -223,7 +222,7 @@ static int far_of(int x, int y)
 
 static void centre(struct sanity_squared *game) { game->at[0] = game->at[1] = DISTANCE; }
 
-/* Cells of the rim are counted by x, and those of one x by y. */
+/* Cells of the rim are ordered by x, then y. */
 static void begin_sanity_squared(struct sanity_squared *game, const void *settings, struct generator *generator)
 {
     (void)settings;
@@ -258,7 +257,7 @@ static void show_sanity_squared(const struct sanity_squared *game, const void *s
 
 GAME(sanity_squared, .choices = 8, .row_bytes = ROW_SQUARED)
 
-/* Bandit, whose episodes have one step: one arm pays. */
+/* Bandit: episodes of one step; one arm gives a reward. */
 struct sanity_noisy_bandit {
     uint8_t nothing;
 };
