@@ -1,1 +1,1 @@
-"""Environments of others that need something of ours to be keyed, to be whole, or to be Gymnasium's at all."""
+"""Adapters and fixes for third-party environments: seeding, leaking state, and Gymnasium's API."""

@@ -1,8 +1,8 @@
-"""Atari games as ALE's vector environment plays them, number for number, one at a time.
+"""Single Atari environment, bit-identical to ALE's vector environment.
 
-The same seed and actions give the same frames as `ale_py.vector_env.AtariVectorEnv` of ale-py 0.12, whose preprocessing
-this is (src/ale/vector/preprocessed_env.cpp there); `vec=atari` steps that one. A seed begins a whole new game: neither
-lives nor games before it leave a trace.
+The same seed and actions give the same frames as `ale_py.vector_env.AtariVectorEnv` of ale-py 0.12 (`vec=atari`), whose
+preprocessing is reimplemented here (src/ale/vector/preprocessed_env.cpp). A reset with a seed reloads the game, so no
+state leaks from earlier episodes.
 """
 
 from typing import Any
@@ -19,12 +19,12 @@ from paddock.envs.errors import nearest
 from paddock.envs.stacks import Stack
 
 NOOP, FIRE = ale_py.Action.NOOP, ale_py.Action.FIRE
-SEEDS = 2**31  # the emulator takes those from 0 to here
+SEEDS = 2**31  # exclusive bound of the emulator's seeds
 MAX_STEPS = 27_000  # half an hour of the game, at four frames a step
 
 
 class Atari(gymnasium.Env[NDArray[np.uint8], Any]):
-    """One game, as a stack of small grey frames."""
+    """Atari game observed as a stack of downsampled greyscale frames."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012, Gymnasium's
 
@@ -46,16 +46,17 @@ class Atari(gymnasium.Env[NDArray[np.uint8], Any]):
         """Load the game.
 
         Args:
-            game: name of its ROM, as `ms_pacman`.
-            frameskip: frames that an action lasts for; an observation is the maximum of the last two.
-            repeat_action_probability: chance that a frame repeats the action before.
-            full_action_space: all 18 actions, or only those that do something in this game.
-            noop_max: fewer frames than this pass at the beginning, a number that the seed draws; 0 for none.
-            use_fire_reset: press FIRE at the beginning, where it is an action.
+            game: name of the ROM, such as `ms_pacman`.
+            frameskip: frames per action; an observation is the maximum of the last two.
+            repeat_action_probability: probability that a frame repeats the previous action.
+            full_action_space: whether to use all 18 actions or only those of the game.
+            noop_max: exclusive bound of the random number of no-op frames at the start; 0 for none.
+            use_fire_reset: whether to press FIRE at the start, if the game has it.
             screen_size: side of a frame, in pixels.
-            stack_num: frames in an observation, the oldest first.
-            episodic_life: a lost life ends the episode, and the next one begins a new game.
-            reward_clipping: reduce rewards to their signs.
+            stack_num: frames in an observation, oldest first.
+            episodic_life: whether a lost life ends the episode; the next one starts a new game.
+            reward_clipping: whether to clip rewards to their signs.
+            render_mode: "rgb_array" or None.
 
         Raises:
             ValueError: there is no such game, or a number is out of range.
@@ -78,7 +79,7 @@ class Atari(gymnasium.Env[NDArray[np.uint8], Any]):
         self._frames = [np.zeros(self._ale.getScreenDims(), np.uint8) for _ in range(2)]
         self._stack = np.zeros((stack_num, *self._size), np.uint8)
         self._lives = 0
-        self._generator: np.random.MT19937 | None = None  # None until there was a seed
+        self._generator: np.random.MT19937 | None = None  # None before the first seed
         self.stack = Stack(stack_num, zeros=True)
         self.observation_space = Box(0, 255, self._stack.shape, np.uint8)
         self.action_space = Discrete(len(self._actions))
@@ -86,7 +87,7 @@ class Atari(gymnasium.Env[NDArray[np.uint8], Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Begin a game; without a seed the emulator's and the number of first frames go on from the last."""
+        """Start a game; without a seed both random generators continue."""
         super().reset(seed=seed)
         if seed is None and self._generator is None:
             seed = int(self.np_random.integers(SEEDS))
@@ -109,7 +110,7 @@ class Atari(gymnasium.Env[NDArray[np.uint8], Any]):
         return self._observe(), self._info()
 
     def step(self, action: int) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        """Take an action for some frames."""
+        """Repeat an action for `frameskip` frames."""
         chosen, reward, lost = self._actions[action], 0, False
         for left in range(self._frameskip, 0, -1):
             reward += self._ale.act(chosen)
@@ -124,7 +125,7 @@ class Atari(gymnasium.Env[NDArray[np.uint8], Any]):
         return self._observe(), float(given), over, False, self._info()
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Draw the game's last frame, in colour [210, 160, 3]."""
+        """Return the last frame in colour, [210, 160, 3]."""
         return None if self.render_mode is None else self._ale.getScreenRGB()
 
     def _observe(self) -> NDArray[np.uint8]:
@@ -143,7 +144,7 @@ class Atari(gymnasium.Env[NDArray[np.uint8], Any]):
 
 
 def read_rom(game: str) -> Any:
-    """Return where a game's ROM lies, in ale-py itself.
+    """Return the path of a game's ROM in ale-py.
 
     Raises:
         ValueError: there is no such game.
@@ -155,14 +156,14 @@ def read_rom(game: str) -> Any:
 
 
 def seeded(seed: int) -> np.random.MT19937:
-    """Return C++'s std::mt19937 of a seed."""
+    """Return a generator equal to C++'s std::mt19937(seed)."""
     generator = np.random.MT19937()
-    generator._legacy_seeding(seed)  # what RandomState does with a seed; NumPy's other ways hash it
+    generator._legacy_seeding(seed)  # as RandomState does; NumPy's other seeding hashes the seed
     return generator
 
 
 def draw_below(generator: np.random.MT19937, bound: int) -> int:
-    """Draw from 0, ..., bound - 1 as libstdc++'s uniform_int_distribution does (Lemire 2019, arXiv:1805.10941)."""
+    """Sample from 0, ..., bound - 1 as libstdc++'s uniform_int_distribution does (Lemire 2019, arXiv:1805.10941)."""
     while True:
         product = int(generator.random_raw()) * bound
         if product % 2**32 >= 2**32 % bound:

@@ -1,7 +1,4 @@
-"""A task of EnvPool's as a Gymnasium environment, on seeds: for evaluations and for what steps one environment alone.
-
-`vec=envpool` steps the same tasks many at a time, and knows this id.
-"""
+"""Single EnvPool task as a seeded Gymnasium environment; `vec=envpool` steps batches of the same tasks."""
 
 import warnings
 from collections.abc import Mapping
@@ -15,30 +12,31 @@ from paddock.envs.vector.adapters.envpool import BOOKKEEPING
 
 
 class EnvPoolTask(gymnasium.Env[Any, Any]):
-    """A pool of one environment; a seed makes a new one."""
+    """EnvPool with one environment, which is rebuilt for each seed."""
 
     metadata = {"render_modes": []}  # noqa: RUF012, Gymnasium's
 
     def __init__(self, *, task: str, render_mode: str | None = None, **options: Any) -> None:
-        """Find the task.
+        """Look up the task.
 
         Args:
-            task: EnvPool's name of it.
-            options: of the task.
+            task: name of the task in EnvPool.
+            render_mode: not supported.
+            **options: options of the task.
 
         Raises:
-            ValueError: EnvPool has no such task, or refuses the options.
-            DependencyNotInstalled: the task needs a library of the system's.
+            ValueError: EnvPool has no such task or rejects the options.
+            DependencyNotInstalled: the task needs a system library.
         """
         self._task, self._options = task, options
         self._pool: Any = None
-        with warnings.catch_warnings():  # Gymnasium's, about EnvPool's limits in double precision
+        with warnings.catch_warnings():  # from Gymnasium, about EnvPool's bounds in double precision
             warnings.simplefilter("ignore")
             spec = _make_spec(task, options)
             self.observation_space, self.action_space = spec.gymnasium_observation_space, spec.gymnasium_action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; without a seed the pool's next one."""
+        """Start an episode; without a seed continue with the pool's next one."""
         super().reset(seed=seed)
         if seed is not None or self._pool is None:
             self._drop()
@@ -55,7 +53,7 @@ class EnvPoolTask(gymnasium.Env[Any, Any]):
         return _only(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _only(info)
 
     def close(self) -> None:
-        """Release the pool; its threads end."""
+        """Close the pool and stop its threads."""
         self._drop()
 
     def _drop(self) -> None:
@@ -70,14 +68,14 @@ def _make_spec(task: str, options: dict[str, Any]) -> Any:
     except ImportError as error:
         if "Qt" not in str(error):
             raise
-        line = f"EnvPool's {task} draws with Qt 5, which is not here: apt-get install libqt5gui5"
+        line = f"EnvPool's {task} needs Qt 5: apt-get install libqt5gui5"
         raise gymnasium.error.DependencyNotInstalled(line) from error
 
 
 def _only(batch: Any) -> Any:
     """Return the only element of a batch."""
     if isinstance(batch, Mapping):
-        return {key: _only(part) for key, part in batch.items() if key not in BOOKKEEPING}
+        return {key: _only(value) for key, value in batch.items() if key not in BOOKKEEPING}
     return batch[0]
 
 

@@ -1,6 +1,6 @@
-"""MinAtar (Young and Tian 2019, arXiv:1903.03176): its own ids, as `paddock.envs.bindings.minatar:MinAtar/Breakout-v1`.
+"""Registration of MinAtar (Young and Tian 2019, arXiv:1903.03176), such as `MinAtar/Breakout-v1`.
 
-Gymnasium looks for them no more by itself.
+Gymnasium no longer loads MinAtar's entry points itself.
 """
 
 from typing import Any
@@ -12,8 +12,8 @@ if not any(id.startswith("MinAtar/") for id in gymnasium.registry):
     register_envs()
 
 
-class Forgetful(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Begin each episode without a last action: MinAtar's `reset` keeps it, and sticky actions would repeat it."""
+class ClearLastAction(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Wrapper that clears the last action on reset, which MinAtar keeps and sticky actions would repeat."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""

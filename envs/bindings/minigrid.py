@@ -1,4 +1,4 @@
-"""MiniGrid's images as three choices a cell, and not as pixels."""
+"""MiniGrid's images as three categorical values per cell instead of pixels."""
 
 from typing import Any
 
@@ -7,14 +7,15 @@ import numpy as np
 from gymnasium.spaces import Dict, MultiDiscrete
 from minigrid.core.constants import COLOR_TO_IDX, DIR_TO_VEC, OBJECT_TO_IDX
 
-# Kind, colour and state of what is in a cell: a door's state, or which way an agent looks.
+# Type, colour and state of a cell: the state is that of a door or an agent's direction.
 CHOICES = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), len(DIR_TO_VEC))
 
 
 class Choices(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Say that the image is made of choices, so that networks see each as such; its numbers stay the same."""
+    """Wrapper that declares the image categorical, so that networks one-hot encode it; values stay the same."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        """Wrap an environment with the image in a Dict observation."""
         super().__init__(env)
         assert isinstance(env.observation_space, Dict)
         spaces = dict(env.observation_space.spaces)

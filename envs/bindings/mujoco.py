@@ -1,7 +1,7 @@
-"""MuJoCo's tasks (Todorov et al. 2012) as Gymnasium has them, quiet: `paddock.envs.bindings.mujoco:HalfCheetah-v5`.
+"""Gymnasium's MuJoCo tasks (Todorov et al. 2012) with less logging: `paddock.envs.bindings.mujoco:HalfCheetah-v5`.
 
-MuJoCo writes warnings to a file in the folder where it is started, MUJOCO_LOG.TXT, and says of HalfCheetah, each time
-it is made, that a future release will know one of its attributes no more. The others go to stderr alone.
+By default MuJoCo writes warnings to MUJOCO_LOG.TXT in the working directory, including a deprecation warning for every
+HalfCheetah built. Importing this module sends warnings only to stderr and drops deprecation warnings.
 """
 
 import sys
@@ -9,10 +9,10 @@ import sys
 import mujoco
 
 
-def tell(warning: str) -> None:
-    """Print a warning of MuJoCo's, unless it is about the model of a task, which is Gymnasium's."""
+def print_warning(warning: str) -> None:
+    """Print a warning of MuJoCo to stderr, except deprecations in Gymnasium's models."""
     if "is deprecated" not in warning:
         print(f"MuJoCo: {warning}", file=sys.stderr)
 
 
-mujoco.set_mju_user_warning(tell)
+mujoco.set_mju_user_warning(print_warning)

@@ -1,7 +1,7 @@
-"""The walker: Gymnasium's BipedalWalker and Hardcore with the same numbers in less time, and POET's terrains for it.
+"""Faster, bit-identical versions of Gymnasium's BipedalWalker and Hardcore, and POET's terrains.
 
-Importing this registers `paddock/BipedalWalker-v3`, `paddock/BipedalWalkerHardcore-v3` and `paddock/Terrain-v0`; the
-name to give is `env.id=paddock.envs.bipedal:paddock/BipedalWalker-v3`.
+Importing this package registers `paddock/BipedalWalker-v3`, `paddock/BipedalWalkerHardcore-v3` and
+`paddock/Terrain-v0`; use `env.id=paddock.envs.bipedal:paddock/BipedalWalker-v3`.
 """
 
 import gymnasium

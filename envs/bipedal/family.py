@@ -1,6 +1,6 @@
 """Families of walker terrains: POET's obstacles (arXiv:1901.01753) and Enhanced POET's CPPNs (arXiv:2003.08536).
 
-Encodings are keyword arguments of `paddock.envs.bipedal.terrain.Terrain`; what they leave out is as it stands there.
+Encodings are keyword arguments of `paddock.envs.bipedal.terrain.Terrain`.
 """
 
 import copy
@@ -20,32 +20,32 @@ from paddock.envs.family import Encoding
 from paddock.envs.ranges import Range, check_fields
 from paddock.envs.spec import EnvSpec
 
-Rule = Mapping[str, Any]  # {step, max}, and for intervals {initial: [low, high]}
+Rule = Mapping[str, Any]  # {step, max}, plus {initial: [low, high]} for intervals
 
-CHANCE = Range("must be a chance in [0, 1]", low=0, high=1)
+PROBABILITY = Range("must be a probability in [0, 1]", low=0, high=1)
 Length = Annotated[
     int, Range(f"must be from {SHORTEST} to {LONGEST} points; 200 is Gymnasium's", low=SHORTEST, high=LONGEST)
 ]
 
-DIGITS = 1  # after the point, to which encodings are rounded
-SUCH = {2: "{step: 0.6, max: 10.0}", 3: "{initial: [0, 0.8], step: 0.4, max: 8.0}"}
+DIGITS = 1  # decimals to which encodings are rounded
+EXAMPLES = {2: "{step: 0.6, max: 10.0}", 3: "{initial: [0, 0.8], step: 0.4, max: 8.0}"}
 MUTATION = ("node_add", "node_delete", "weight_rate", "weight_power", "amplitude_low", "amplitude_high")
 INTERVALS = ("pit_gap", "stump_height", "stair_height", "stair_steps")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Obstacles:
-    """Roughness, pits, stumps and stairs; what is None stays as it is on the flat terrain.
+    """Terrains with roughness, pits, stumps and stairs; fields that are None keep their values of the flat terrain.
 
-    All others change in every mutation. Units are those of `paddock.envs.bipedal.ground.Course`.
+    Every mutation changes all other fields. Units are those of `paddock.envs.bipedal.ground.Course`.
 
     Attributes:
         roughness: {step, max}: uniform(-step, step) is added, within [0, max].
         pit_gap, stump_height, stair_height, stair_steps: {initial: [low, high], step, max}: the first mutation sets the
-            initial interval; later ones move low, high or both by step up or down, within [initial, max], all
-            possibilities being equally likely.
+            initial interval; later ones move low, high or both by one step, within [initial, max], with equal
+            probability.
         length: points of the course.
-        max_episode_steps: None keeps the 2,000 of the published task.
+        max_episode_steps: None: 2,000, as published.
         wrappers: as in EnvSpec.
     """
 
@@ -66,22 +66,22 @@ class Obstacles:
             _check_rule(key, rule, {"initial", "step", "max"}, LARGEST)
         if self.stair_steps is not None:
             given = f"stair_steps={dict(self.stair_steps)}"
-            require(self.stair_height is not None, f"{given} needs stairs; set stair_height too, or this to null")
+            require(self.stair_height is not None, f"{given} needs stairs; set stair_height, or stair_steps=null")
             low, high = self.stair_steps["initial"]
             require(
                 all(float(number).is_integer() for number in (low, high, self.stair_steps["step"])) and 1 <= low < high,
-                f"{given} must have whole numbers and 1 <= initial low < high, which is not drawn; such as [1, 2]",
+                f"{given} must have whole numbers and 1 <= initial low < high (exclusive), such as [1, 2]",
             )
         some = self.roughness is not None or bool(self._intervals())
-        require(some, f"roughness={self.roughness}, and so is everything else; give a rule to one of them")
+        require(some, f"roughness={self.roughness}: all fields are null; set at least one rule")
         self.env_spec(self.flat(), None)  # which checks the rest
 
     def flat(self) -> Encoding:
-        """Flat ground without obstacles."""
+        """Return the encoding of flat ground without obstacles."""
         return {"roughness": 0.0}
 
     def mutate(self, encoding: Encoding, generator: np.random.Generator) -> Encoding:
-        """Change everything that is not None by a step."""
+        """Change every field that is not None by one step."""
         child = dict(encoding)
         if self.roughness is not None:
             step, most = self.roughness["step"], self.roughness["max"]
@@ -100,11 +100,11 @@ class Obstacles:
         return child
 
     def distance(self, one: Encoding, other: Encoding) -> float:
-        """Euclidean, without weights, over roughness and the bounds of all intervals; a missing one is [0, 0]."""
+        """Return the Euclidean distance of roughness and interval bounds; a missing interval is [0, 0]."""
         return math.dist(_numbers(one), _numbers(other))
 
     def env_spec(self, encoding: Encoding, ground: int | None) -> EnvSpec:
-        """The walker on such a terrain."""
+        """Specify the walker on the terrain of an encoding."""
         return _terrain(self, encoding, ground)
 
     def _intervals(self) -> list[tuple[str, Rule]]:
@@ -113,19 +113,20 @@ class Obstacles:
 
 @dataclass(frozen=True, kw_only=True)
 class Cppns:
-    """Terrains whose heights a small network gives.
+    """Terrains generated by CPPNs.
 
     Attributes:
-        node_add, node_delete, weight_rate, weight_power, amplitude_low, amplitude_high: see `paddock.envs.bipedal.cppn.mutate`.
+        node_add, node_delete, weight_rate, weight_power, amplitude_low, amplitude_high: arguments of
+            `paddock.envs.bipedal.cppn.mutate`.
         length: points of the course.
-        max_episode_steps: None keeps the 2,000 of the published task.
+        max_episode_steps: None: 2,000, as published.
         wrappers: as in EnvSpec.
     """
 
-    node_add: Annotated[float, CHANCE]
-    node_delete: Annotated[float, CHANCE]
-    # From the flat course, only the one weight leads away.
-    weight_rate: Annotated[float, CHANCE, Range("must be above 0, or all stays flat", above=0)]
+    node_add: Annotated[float, PROBABILITY]
+    node_delete: Annotated[float, PROBABILITY]
+    # The flat course changes only by its single weight.
+    weight_rate: Annotated[float, PROBABILITY, Range("must be above 0, or all terrains stay flat", above=0)]
     weight_power: Annotated[float, Range("must be in (0, 10]; 0.1 is published", above=0, high=10)]
     amplitude_low: float
     amplitude_high: float
@@ -137,7 +138,7 @@ class Cppns:
         check_fields(self)
         require(
             self.node_add + self.node_delete <= 1,
-            f"node_delete={self.node_delete} and node_add={self.node_add} exclude each other; their sum must be <= 1",
+            f"node_delete={self.node_delete} and node_add={self.node_add}: the sum must be <= 1",
         )
         low, high = self.amplitude_low, self.amplitude_high
         require(
@@ -148,30 +149,31 @@ class Cppns:
         self.env_spec(self.flat(), None)  # which checks the rest
 
     def flat(self) -> Encoding:
-        """A network that gives 0 everywhere."""
+        """Return a network with output 0 everywhere."""
         return {"cppn": copy.deepcopy(cppn.FLAT)}
 
     def mutate(self, encoding: Encoding, generator: np.random.Generator) -> Encoding:
-        """Change structure and weights; see `paddock.envs.bipedal.cppn.mutate`."""
+        """Change structure and weights."""
         rules = {key: getattr(self, key) for key in MUTATION}
         return {"cppn": cppn.mutate(encoding["cppn"], self.length, generator, **rules)}
 
     def distance(self, one: Encoding, other: Encoding) -> float:
-        """Root mean square of the difference of the heights over the course, m."""
+        """Return the root mean square difference of heights over the course, m."""
         apart = cppn.relief(one["cppn"], self.length) - cppn.relief(other["cppn"], self.length)
         return float(np.sqrt(np.mean(apart**2)))
 
     def env_spec(self, encoding: Encoding, ground: int | None) -> EnvSpec:
-        """The walker on such a terrain, which is the same in every episode; `ground` moves the clouds alone."""
+        """Specify the walker on the terrain of an encoding, the same in every episode; `ground` only moves the clouds."""
         return _terrain(self, encoding, ground)
 
 
 def interval_changes(interval: Sequence[float], rule: Rule, apart: float) -> list[list[float]]:
-    """All intervals [low, high] that a step up or down of one bound or both leads to; empty where none is allowed.
+    """Return all valid intervals [low, high] reached by one step of one or both bounds.
 
     Args:
-        rule: with `initial`, least low and least high; `step`; and `max`, the greatest low and high.
-        apart: least distance of low and high.
+        interval: current [low, high].
+        rule: `initial`, lower bounds of low and high; `step`; `max`, upper bound of both.
+        apart: minimum distance of low and high.
     """
     (least_low, least_high), step, most = rule["initial"], rule["step"], rule["max"]
     found = []
@@ -198,12 +200,12 @@ def _numbers(encoding: Encoding) -> list[float]:
 
 
 def _check_rule(key: str, rule: Rule, keys: set[str], most: float) -> None:
-    such = f"{key}={dict(rule)} must be numbers with one digit after the point; such as {SUCH[len(keys)]}"
+    such = f"{key}={dict(rule)} must be numbers with one decimal, such as {EXAMPLES[len(keys)]}"
     require(rule.keys() == keys, such)
     numbers = [*rule.get("initial", [0, 0]), rule["step"], rule["max"]]
     require(len(numbers) == 4 and all(map(is_number, numbers)), such)
     low, high, step, top = numbers
-    rounded = numbers if "initial" in keys else [top]  # as encodings are
+    rounded = numbers if "initial" in keys else [top]  # values that occur in encodings
     require(all(round(number, DIGITS) == number for number in rounded), such)
     require(
         step > 0 and 0 <= low <= high <= top <= most,
