@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from paddock.algos.common.divergence import MEND
+from paddock.algos.common.divergence import OBSERVATION_REMEDY
 from paddock.algos.common.interrupts import Interrupted, Interrupts, Unfinished
 from paddock.algos.common.keys import Stream, keyed_generator
 from paddock.algos.common.timing import Clock, worker_times
@@ -199,7 +199,7 @@ class ES:
 
     def interrupt(self) -> None:
         """See `WaitsForEvaluations`."""
-        self._interrupts.ask()
+        self._interrupts.request()
 
     def complete(self, row: Mapping[str, float]) -> dict[str, float]:
         """See `WaitsForEvaluations`."""
@@ -270,7 +270,7 @@ class ES:
                 skipped += 1
         if skipped:
             what = "iteration %d: skipped %d of %d episodes with non-finite observations in the normalization; %s"
-            log.warning(what, self.iteration + 1, skipped, len(episodes), MEND)
+            log.warning(what, self.iteration + 1, skipped, len(episodes), OBSERVATION_REMEDY)
 
     def _report_lost(self, generation: Generation) -> None:
         """Warn about lost tasks, or raise if the whole population was lost."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 
-from paddock.algos.pool.late import LatePool
+from paddock.algos.pool.lazy import LazyPool
 from paddock.envs.errors import require
 
 from .config.build import build
@@ -52,7 +52,7 @@ def _command(arguments: Sequence[str]) -> int:
     seeds = options.get("seeds", 3)
     prepared = prepare_tasks(learning, options.get("tasks", ()), range(1, seeds + 1))
     compute = [word for word in overrides if word.startswith(("compute", "hydra"))]
-    pool = LatePool(build("compute", compose_sections(["compute"], compute)["compute"]))
+    pool = LazyPool(build("compute", compose_sections(["compute"], compute)["compute"]))
     packages = {trial.algorithm.target.__module__.partition(".")[0] for task in prepared for trial in task.trials}
     with closing(pool):
         pool.open({"paddock", *packages})

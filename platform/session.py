@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from paddock.algos.pool.late import LatePool
+from paddock.algos.pool.lazy import LazyPool
 from paddock.algos.protocol import ChecksDiskSpace
 from paddock.envs.errors import DISK_FULL, PaddockError, require, split_details
 
@@ -105,7 +105,7 @@ def check_start(experiment: Experiment) -> "Origin | None":
 
 
 @contextlib.contextmanager
-def _closing(pool: LatePool, signals: Signals) -> Iterator[None]:
+def _closing(pool: LazyPool, signals: Signals) -> Iterator[None]:
     """Close a pool at the end, and delay signals until then: an interrupted close makes Dask wait ten seconds."""
 
     def close() -> None:

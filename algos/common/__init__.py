@@ -1,1 +1,1 @@
-"""What every algorithm shares: keyed randomness, where time goes, arithmetic by one thread."""
+"""Utilities shared by all algorithms: keyed randomness, timing, thread limits."""

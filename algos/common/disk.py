@@ -1,4 +1,4 @@
-"""What is on the disk after a power loss, ends of files, and temporary folders that no kill leaves for ever."""
+"""File-system helpers: syncing to disk, reading the end of a file, and temporary folders that are always removed."""
 
 import contextlib
 import fcntl
@@ -12,7 +12,7 @@ TAIL_BYTES = 1 << 16
 
 
 def sync(path: Path) -> None:
-    """Put a file's content on the disk, or the names in a folder: without them a new file is not found again."""
+    """Flush a file to disk, or a folder's entries, without which a new file may be lost in a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -33,15 +33,15 @@ def tail(path: Path) -> list[str]:
 
 @contextlib.contextmanager
 def open_temporary(prefix: str) -> Iterator[str]:
-    """A temporary folder whose name begins so; what killed processes left of theirs goes, too."""
-    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
-        with contextlib.suppress(OSError), _locked(left):
-            if left.stat().st_uid == os.geteuid():
-                shutil.rmtree(left)
-    # Takes its name when it is locked, so that nobody else sees it without an owner.
+    """Open a temporary folder with this prefix; also remove those that killed processes left."""
+    for stale in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with contextlib.suppress(OSError), _locked(stale):
+            if stale.stat().st_uid == os.geteuid():
+                shutil.rmtree(stale)
+    # Rename the folder once it is locked, so that no other process takes it for stale.
     new = Path(tempfile.mkdtemp(prefix=f".{prefix}"))
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # of a file system without locks, where what others left stays, too
+        with contextlib.suppress(OSError):  # a file system without locks, where stale folders are kept
             stack.enter_context(_locked(new))
         folder = new.rename(new.with_name(new.name.lstrip(".")))
         try:
@@ -52,10 +52,10 @@ def open_temporary(prefix: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Own a folder as long as this process lives.
+    """Lock a folder; the lock ends with this process.
 
     Raises:
-        OSError: another process does, or the file system has no locks.
+        OSError: another process holds the lock, or the file system has no locks.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

@@ -1,12 +1,12 @@
-"""What is said where numbers are no finite ones any more, and what may be done about it."""
+"""Error and remedies for values that are not finite."""
 
 from paddock.envs.errors import PaddockError
 
-MEND = "mend it in the environment, or by a wrapper that env.wrappers names"
+OBSERVATION_REMEDY = "fix the environment, or add a wrapper to env.wrappers"
 REMEDY = "learning has diverged; lower algo.learning_rate, or look at rewards with env.metrics and paddock.check"
 
 
 class Diverged(PaddockError):
-    """Parameters or losses are no finite numbers any more."""
+    """Parameters or losses are NaN or infinite."""
 
     exit_code = 1

@@ -1,4 +1,4 @@
-"""Waits that a signal ends."""
+"""Waits that a signal handler can interrupt."""
 
 import contextlib
 import logging
@@ -7,53 +7,54 @@ from collections.abc import Iterator
 
 log = logging.getLogger(__name__)
 
-TELL_S = 10.0  # after which a wait is told of
+LOG_AFTER_S = 10.0  # length of a wait that is logged
 
 
 class Interrupted(BaseException):
-    """A signal ended a wait; no `Exception`, as tasks that run in this process keep those."""
+    """Interruption of a wait by a signal; no `Exception`, since tasks in this process catch those."""
 
 
 class Unfinished(dict[str, float]):
-    """A row of metrics that an algorithm's plan was interrupted in: it lacks what the plan was waiting for."""
+    """Row of metrics of an interrupted plan, which lacks the result of the wait."""
 
 
 class Interrupts:
-    """Ends the main thread's waits from a signal handler, which runs in that thread."""
+    """Flag by which a signal handler interrupts waits of the main thread, in which it runs."""
 
     def __init__(self) -> None:
-        self._asked = self._waits = self._told = False
+        """Start without a request."""
+        self._requested = self._waits = self._logged = False
 
-    def ask(self) -> None:
-        """End the wait under way, and all later ones.
+    def request(self) -> None:
+        """Interrupt the present wait and all later ones.
 
         Raises:
-            Interrupted: there is one under way; it is raised where the handler was called.
+            Interrupted: there is a wait now; it is raised from the signal handler.
         """
-        self._asked = True
+        self._requested = True
         if self._waits:
             raise Interrupted
 
     @contextlib.contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Wait inside, for what may be given up; the first wait that takes long is told of.
+        """Make the block interruptible; the first long wait is logged.
 
         Raises:
-            Interrupted: the wait was to end.
+            Interrupted: an interruption was requested.
         """
-        timer = threading.Timer(TELL_S, self._tell, [what])
+        timer = threading.Timer(LOG_AFTER_S, self._log, [what])
         timer.daemon = True
-        if not self._told:
+        if not self._logged:
             timer.start()
         self._waits = True
         try:
-            if self._asked:
+            if self._requested:
                 raise Interrupted
             yield
         finally:
             self._waits = False
             timer.cancel()
 
-    def _tell(self, what: str) -> None:
-        self._told = True
+    def _log(self, what: str) -> None:
+        self._logged = True
         log.info("waiting for %s", what)

@@ -1,8 +1,4 @@
-"""How an algorithm is made, as it was found where configuration becomes objects.
-
-So whoever trains several, members of a population or trials of a suite, makes each from what is written here, and
-looks at no signature.
-"""
+"""Recipe of an algorithm, from which members of a population or runs of a test suite are built."""
 
 from __future__ import annotations
 
@@ -14,27 +10,28 @@ from paddock.algos.common.threads import one_thread
 from paddock.algos.pool.serial import SerialPool
 
 if TYPE_CHECKING:
-    # Help and errors of a configuration, which may name a recipe, need not wait for Gymnasium.
+    # Help and configuration errors must not wait for the import of Gymnasium.
     from paddock.envs.spec import EnvSpec
     from paddock.envs.vector import Vec
 
 
 @dataclass(frozen=True)
 class AlgorithmRecipe:
-    """A class of algorithms with all that it takes but its parts: env, vec, pool, seed, total_steps, and folder if it has files."""
+    """Class of an algorithm and its settings, except env, vec, pool, seed, total_steps and folder."""
 
     target: Callable[..., Any]  # the class
-    settings: Mapping[str, Any]  # by key of its section
-    takes: frozenset[str]  # which of the parts it is made with
+    settings: Mapping[str, Any]  # by configuration key
+    takes: frozenset[str]  # the arguments among env, vec, pool, seed and total_steps that the class takes
 
     def make_alone(self, env: EnvSpec, vec: Vec, seed: int, **more: Any) -> Any:
-        """Make the algorithm at its beginning, on a pool that is this process.
+        """Build the algorithm on a pool within this process.
 
         Args:
-            more: settings in place of its own, and a folder.
+            env: the environment.
+            vec: the vectorization.
+            seed: the seed.
+            more: settings that replace the recipe's, and a folder.
         """
-        parts = {"env": env, "vec": vec, "pool": SerialPool(), "seed": seed, "total_steps": None}
-        with one_thread():  # for the last bits of a network's first weights, too
-            return self.target(
-                **{**self.settings, **more}, **{name: parts[name] for name in parts if name in self.takes}
-            )
+        objects = {"env": env, "vec": vec, "pool": SerialPool(), "seed": seed, "total_steps": None}
+        with one_thread():  # keeps initial weights bit-identical
+            return self.target(**{**self.settings, **more}, **{k: objects[k] for k in objects if k in self.takes})

@@ -1,4 +1,4 @@
-"""Arithmetic by one thread, where numbers must be the same everywhere."""
+"""Single-threaded arithmetic, for results that do not depend on the number of threads."""
 
 import contextlib
 import ctypes
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 _lock = threading.Lock()
-_inside = 0  # threads that asked for one thread and have not left
-_limits: dict[tuple[str, ...], threadpool_limits] = {}  # of BLAS, the first for each set of libraries since then
+_inside = 0  # number of threads within `one_thread`
+_limits: dict[tuple[str, ...], threadpool_limits] = {}  # of BLAS, the first for each set of libraries
 _calls = itertools.count()
 
 
 class _LoadedLibrary(ctypes.Structure):
-    """What dl_iterate_phdr(3) tells of a library, and with each how many were loaded so far."""
+    """Structure dl_phdr_info of dl_iterate_phdr(3); `adds` is the number of libraries loaded so far."""
 
     _fields_ = [
         ("address", ctypes.c_size_t),
@@ -29,22 +29,22 @@ class _LoadedLibrary(ctypes.Structure):
     ]
 
 
-_Told = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_LoadedLibrary), ctypes.c_size_t, ctypes.c_void_p)
+_Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_LoadedLibrary), ctypes.c_size_t, ctypes.c_void_p)
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Have products computed by one thread: their last bits may depend on how many share them.
+    """Limit arithmetic to one thread, since the last bits of products may depend on the number of threads.
 
-    BLAS has one setting for the whole process, so where several threads ask, the last to leave restores it.
+    BLAS has one setting for the whole process, so the last thread to leave the block restores it.
     """
     global _inside
     libraries = _find(_count_loaded())
-    # OpenMP's setting is the calling thread's, and so is that of the MKL in torch, which only torch can reach.
+    # The settings of OpenMP and of torch's MKL are per thread; only torch can set the latter.
     with _torch_in_one(), libraries.limit(limits=1, user_api="openmp"):
         with _lock:
             files = tuple(library.filepath for library in libraries.lib_controllers)
-            # Where threads take turns there is always one inside: only what is restored at the end is kept.
+            # Threads may overlap indefinitely, so keep only the first limit of each set of libraries.
             _limits.setdefault(files, libraries.limit(limits=1, user_api="blas"))
             _inside += 1
         try:
@@ -57,7 +57,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _torch_in_one() -> contextlib.AbstractContextManager[None]:
-    """The same of torch, where it was imported: it takes seconds, and many workers never need it."""
+    """Limit torch to one thread, if it has been imported; the import takes seconds, and many workers do without."""
     if "torch" not in sys.modules:
         return contextlib.nullcontext()
     from paddock.algos.networks import actor_critic
@@ -67,20 +67,20 @@ def _torch_in_one() -> contextlib.AbstractContextManager[None]:
 
 @functools.lru_cache(maxsize=1)
 def _find(loaded: int) -> ThreadpoolController:
-    """Those of arithmetic among the libraries that are loaded, which take milliseconds to find."""
+    """Find the arithmetic libraries among those loaded; cached, since it takes milliseconds."""
     return ThreadpoolController()
 
 
 def _count_loaded() -> int:
-    """How many libraries this process has loaded so far; where nobody counts them, another number each time."""
+    """Return the number of libraries loaded so far; if the system does not count them, a new number on each call."""
     found: list[int] = []
 
-    def tell(library: "ctypes._Pointer[_LoadedLibrary]", size: int, _: object) -> int:
+    def read(library: "ctypes._Pointer[_LoadedLibrary]", size: int, _: object) -> int:
         found.append(library.contents.adds)
-        return 1  # the others would tell the same
+        return 1  # stop: the number is the same for all libraries
 
     try:
-        ctypes.CDLL(None).dl_iterate_phdr(_Told(tell), None)
+        ctypes.CDLL(None).dl_iterate_phdr(_Callback(read), None)
     except AttributeError:  # macOS has no such function
         return next(_calls)
     return found[0]

@@ -1,21 +1,21 @@
-"""Where the time of an iteration goes: the keys of the group `system/`, the same for every algorithm.
+"""Timing metrics of an iteration: the keys of the group `system/`, the same for every algorithm.
 
-iteration_s    from one row to the next; what follows the dash below is seconds of it, spent in this process
-loop_s         - in the loop that tracks, saves checkpoints and stops
-wait_s         - until what is learned from was there: played here, or waited for
-learn_s        - updating
-replay_s       - storing what was played, and drawing what is learned from
-eval_wait_s    - until an evaluation was there
-ahead_wait_s   who plays ahead (staleness above 0, or threads) waiting for weights that had yet to be learned
-queue_wait_s   who plays ahead waiting for room between them and who learns; both summed over all of them
-env_s          waiting for environments, summed over all who play a rollout
-policy_s       choosing actions, summed likewise
-worker_s       computing tasks, summed over the pool's workers
-*_share        of the iteration: env and policy, on average over those who play; learn; wait, for anything. Where this
-               process plays and learns in turn, the four and loop_s are all of the time
-idle_share     of the pool's workers: 1 - worker_s / (workers x iteration_s)
-retries        tasks started again after a lost worker; env_restarts: processes of environments replaced so far
-seconds        over all sessions; steps_per_s, memory_gb of this process: added by the loop
+iteration_s    time from one row to the next; entries with a dash are parts of it, spent in this process
+loop_s         - logging, saving checkpoints and checking stop conditions
+wait_s         - collecting training data or waiting for it
+learn_s        - updating networks
+replay_s       - storing and sampling replay
+eval_wait_s    - waiting for evaluations
+ahead_wait_s   actors that run ahead (staleness above 0, or threads) waiting for new weights; summed over actors
+queue_wait_s   actors that run ahead waiting for space in the rollout queue; summed over actors
+env_s          waiting for environments; summed over actors
+policy_s       choosing actions; summed over actors
+worker_s       computing tasks; summed over the pool's workers
+*_share        share of the iteration: env and policy (mean over actors), learn, and wait (of any kind). If this process
+               alternates between acting and learning, these four and loop_s add up to the iteration
+idle_share     idle share of the pool's workers: 1 - worker_s / (workers x iteration_s)
+retries        tasks restarted after a lost worker; env_restarts: environment processes replaced so far
+seconds        of all sessions; steps_per_s, memory_gb of this process: added by the loop
 """
 
 import time
@@ -23,20 +23,21 @@ from typing import Protocol
 
 
 class Clock:
-    """Splits the time of an iteration among what it is told of, in the order of the program."""
+    """Stopwatch that divides an iteration's time among consecutive activities."""
 
     def __init__(self) -> None:
+        """Start the first iteration."""
         self._begun = self._last = time.perf_counter()
         self._spent: dict[str, float] = {}
 
     def lap(self, name: str) -> None:
-        """What has passed since the last lap was spent on this."""
+        """Add the time since the last lap to an activity."""
         now = time.perf_counter()
         self._spent[name] = self._spent.get(name, 0.0) + now - self._last
         self._last = now
 
     def read(self) -> dict[str, float]:
-        """The metrics of the iteration that ends with the last lap; the next one begins there."""
+        """Return the metrics of the iteration that ended with the last lap, and start the next one."""
         times = {"system/iteration_s": self._last - self._begun}
         times |= {f"system/{name}_s": spent for name, spent in self._spent.items()}
         self._begun, self._spent = self._last, {}
@@ -44,29 +45,30 @@ class Clock:
 
 
 class Work(Protocol):
-    """What a pool has computed so far."""
+    """Work that a pool has computed so far."""
 
     worker_s: float  # summed over workers
     retries: int
 
 
 class WorkClock:
-    """Splits the time of iterations that overlap: learning goes on between ends of tasks that come in."""
+    """Stopwatch of overlapping iterations, which learn while tasks of others are running."""
 
     def __init__(self, work: Work) -> None:
+        """Start the first iteration."""
         self._work = work
-        self._then = self._met = self._now()
+        self._then = self._start = self._now()
 
     def read(self, workers: int) -> dict[str, float]:
-        """The metrics of the iteration that ends now, and how busy the workers have been since this clock began."""
+        """Return the metrics of the iteration that ends now, and the workers' idle share since this clock started."""
         now = self._now()
         seconds, learn_s, worker_s, retries = (after - before for after, before in zip(now, self._then, strict=True))
         self._then = now
-        # Learning is what this thread computed, and the rest is waiting. The two clocks tick apart.
+        # Learning is this thread's CPU time, and the rest is waiting; the two clocks may differ slightly.
         learn_s = min(learn_s, seconds)
         times = {"system/iteration_s": seconds, "system/learn_s": learn_s, "system/wait_s": seconds - learn_s}
-        # Work ahead of this iteration makes it look too short or too busy alone.
-        idle = worker_times(now[2] - self._met[2], now[0] - self._met[0], workers)
+        # Measured since the start, because workers may compute tasks ahead of their iteration.
+        idle = worker_times(now[2] - self._start[2], now[0] - self._start[0], workers)
         return with_shares(times) | idle | {"system/worker_s": worker_s, "system/retries": retries}
 
     def _now(self) -> tuple[float, float, float, int]:
@@ -74,16 +76,18 @@ class WorkClock:
 
 
 def with_shares(times: dict[str, float]) -> dict[str, float]:
-    """Times, and what learning and waiting are of the whole."""
+    """Add the shares of learning and waiting to times."""
     total, waited = times["system/iteration_s"], times["system/wait_s"] + times.get("system/eval_wait_s", 0.0)
     return {**times, "system/learn_share": times["system/learn_s"] / total, "system/wait_share": waited / total}
 
 
 def worker_times(worker_s: float, seconds: float, threads: int) -> dict[str, float]:
-    """How busy the threads of a pool's workers were in so many seconds.
+    """Return metrics of the workers' computing time.
 
     Args:
-        worker_s: their computing, summed over them.
+        worker_s: computing time, summed over workers.
+        seconds: elapsed time.
+        threads: number of the workers' threads.
     """
     idle = 1 - worker_s / (max(threads, 1) * seconds)
     return {"system/worker_s": worker_s, "system/idle_share": max(0.0, idle)}

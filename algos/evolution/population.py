@@ -19,7 +19,7 @@ from paddock.algos.learning.policy_episodes import NativePlayer
 from paddock.algos.multiagent.episodes import play_episodes
 from paddock.algos.networks.flat import MLP, Population
 from paddock.algos.pool.broadcast import Broadcast
-from paddock.algos.pool.executor import call_at_rest
+from paddock.algos.pool.executor import register_cleanup
 from paddock.envs.native.networks import Normalizer
 from paddock.envs.ranges import Range
 from paddock.envs.spec import EnvSpec
@@ -186,4 +186,4 @@ class _Workspaces(threading.local):
 
 
 _workspaces = _Workspaces()
-call_at_rest(_workspaces.clear)  # otherwise environment processes would live as long as workers owned by a cluster
+register_cleanup(_workspaces.clear)  # otherwise environment processes would live as long as workers owned by a cluster

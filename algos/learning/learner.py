@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.common.divergence import MEND, REMEDY, Diverged
+from paddock.algos.common.divergence import OBSERVATION_REMEDY, REMEDY, Diverged
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.multiagent.rows import name_row
 from paddock.algos.networks.actor import as_features
@@ -223,7 +223,7 @@ def _find_infinite(rows: NDArray[Any], layout: Layout) -> tuple[int, str] | None
 def _refuse(rollout: Rollout, row: int, given: str, step: int) -> EnvError:
     """Return the error for an environment's invalid output in a step of a rollout."""
     which = name_row(int(row), rollout.start.rows_per_env)
-    return EnvError(f"{which} gave {given} in step {step} of a rollout; {MEND}")
+    return EnvError(f"{which} gave {given} in step {step} of a rollout; {OBSERVATION_REMEDY}")
 
 
 def check_values(values: BatchValues, rows: NDArray[np.bool_] | None) -> None:

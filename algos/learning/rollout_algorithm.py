@@ -70,7 +70,7 @@ class RolloutAlgorithm(abc.ABC):
 
     def interrupt(self) -> None:
         """See `WaitsForEvaluations`."""
-        self.evaluation.interrupts.ask()
+        self.evaluation.interrupts.request()
 
     def evaluate_last(self) -> list[dict[str, float]]:
         """Return the pending evaluation, if any, and that of the newest weights."""

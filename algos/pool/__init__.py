@@ -1,1 +1,1 @@
-"""The seam between algorithms and compute, and what a worker runs; imports NumPy and the standard library only."""
+"""Interface between algorithms and compute backends, and the code that workers run."""

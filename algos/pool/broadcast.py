@@ -1,7 +1,7 @@
-"""A value that many tasks share: pickled where it is made, sent to each worker once, unpickled there once.
+"""Values shared by many tasks: pickled once, sent to each worker once and unpickled there once.
 
-A `Broadcast` in a task's arguments travels as its number alone while a pool pickles them (`collecting`), and the pool
-sees to it that the worker has the bytes by then. Pickled anywhere else it travels whole.
+When a pool pickles a task's arguments (`collecting`), a `Broadcast` is replaced by its id, and the pool sends its bytes
+to the worker first. Anywhere else it is pickled with its value.
 """
 
 import contextlib
@@ -15,45 +15,47 @@ from paddock.algos.pool.pickling import dump
 
 Value = TypeVar("Value")
 
-# .met: the broadcasts pickled in this thread, by id, while a pool collects them
-# .received: on a worker, what the driver has sent whose task this thread runs, by id
+# .collected: broadcasts pickled in this thread by id, while a pool collects them
+# .received: on a worker, the blobs by id from the driver whose task this thread runs
 _local = threading.local()
 _unpickling = threading.RLock()  # a value may carry another broadcast
 
 
 class Broadcast(Generic[Value]):
-    """A handle on a shared value; cheap to send any number of times."""
+    """Handle of a shared value, which is cheap to send repeatedly."""
 
     def __init__(self, value: Value, data: bytes | None = None) -> None:
-        """Take a value, and its pickle if there is one."""
+        """Wrap a value, and its pickle if it is known."""
         self.value = value
         self.id = uuid.uuid4().hex
         self._data = data
 
     @property
     def data(self) -> bytes:
-        """The value, pickled when it is first needed."""
+        """The pickled value, computed on first use."""
         if self._data is None:
             self._data = dump(self.value)
         return self._data
 
     def __reduce__(self) -> Any:
-        met = getattr(_local, "met", None)
-        if met is None:
+        """Pickle the id while a pool collects broadcasts, otherwise the value."""
+        collected = getattr(_local, "collected", None)
+        if collected is None:
             return Broadcast, (self.value,)
-        met[self.id] = self
+        collected[self.id] = self
         return received, (self.id,)
 
 
 class Blob:
-    """A broadcast value on a worker, as bytes until it is asked for."""
+    """Broadcast value on a worker, unpickled on first use."""
 
     def __init__(self, data: bytes) -> None:
+        """Keep the pickled value."""
         self._data: bytes | None = data
         self._handle: Broadcast[Any] | None = None
 
     def handle(self) -> "Broadcast[Any]":
-        """The value in a handle of this process, the same each time."""
+        """Return the value's handle in this process, the same on each call."""
         with _unpickling:
             if self._handle is None:
                 assert self._data is not None
@@ -63,22 +65,22 @@ class Blob:
 
 @contextlib.contextmanager
 def collecting() -> Iterator[dict[str, Broadcast[Any]]]:
-    """Let broadcasts pickled in this thread travel as their ids; gives those that were met."""
-    met: dict[str, Broadcast[Any]] = {}
-    _local.met = met
+    """Pickle broadcasts of this thread as their ids within the block; yield those that were pickled."""
+    collected: dict[str, Broadcast[Any]] = {}
+    _local.collected = collected
     try:
-        yield met
+        yield collected
     finally:
-        _local.met = None
-    for broadcast in met.values():
+        _local.collected = None
+    for broadcast in collected.values():
         broadcast.data  # noqa: B018  pickled here, so that the caller gets the error
 
 
 def received(id: str) -> Broadcast[Any]:
-    """The broadcast of this id, on a worker that was sent it."""
+    """Return the broadcast of this id on a worker that has received it."""
     return _local.received[id].handle()
 
 
-def read_from(blobs: Mapping[str, Blob]) -> None:
-    """Let tasks of this thread find their broadcasts here from now on."""
+def use_received(blobs: Mapping[str, Blob]) -> None:
+    """Set the received blobs in which tasks of this thread look up broadcasts."""
     _local.received = blobs

@@ -1,4 +1,4 @@
-"""Calls as `multiprocessing.Pool` makes them, on the worker: an initializer before the first, then the function."""
+"""Calls of `multiprocessing.Pool` on a worker: the initializer before the first call, then the function."""
 
 import threading
 import uuid
@@ -16,7 +16,7 @@ _initializing = threading.RLock()
 
 @dataclass(frozen=True)
 class Initializer:
-    """What a pool runs once in each of its worker processes."""
+    """Function that runs once in each worker process."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -24,15 +24,15 @@ class Initializer:
 
 
 def call_shared(function: Broadcast[Callable[..., Any]], *arguments: Any) -> Any:
-    """Call a function that travels to each worker once, however many chunks call it."""
+    """Call a function that is sent to each worker once, for any number of chunks."""
     return function.value(*arguments)
 
 
 def call(setup: Broadcast[Initializer] | None, task: Call) -> Any:
-    """Make one call, in a process that has been initialized.
+    """Make one call, after the process's initialization.
 
-    An exception of the initializer is the task's; the next task tries again, since what failed may have been a busy
-    disk.
+    An exception of the initializer becomes the task's error; the next task runs it again, in case the error was
+    temporary.
     """
     if setup is not None and setup.value.id not in _initialized:
         with _initializing:

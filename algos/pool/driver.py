@@ -1,11 +1,11 @@
-"""A driver's connection to a worker: its requests go to an executor, and the ends of tasks come back.
+"""Worker's side of a driver's connection: passes requests to an executor and reports the ends of tasks.
 
 Both sides send lists of messages:
 
 from the driver   value forget run recall make call drop
 from the worker   alive ends returned overdue leaving
 
-A worker that leaves waits until the driver hangs up, which it does once the worker has nothing more of its.
+A leaving worker waits until the driver disconnects, which happens once the driver has received all results.
 """
 
 import asyncio
@@ -19,28 +19,29 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from paddock.algos.pool import broadcast
-from paddock.algos.pool.executor import FLUSH_S, Executor, Job, Resident
+from paddock.algos.pool.executor import FLUSH_S, Executor, Job, StatefulObject
 from paddock.algos.pool.messages import receive, send
 from paddock.algos.pool.protocol import Needs
 
-ALIVE_S = 4.0  # between two signs of life
-TICK_S = 0.25  # between two looks at time limits
-STOPPED_S = 1.0  # a tick that took longer was that of a stopped process, or of one whose interpreter a task held
+ALIVE_S = 4.0  # heartbeat interval
+TICK_S = 0.25  # interval between checks of time limits
+STOPPED_S = 1.0  # a longer tick means that the process was stopped, or that a task held the interpreter
 TIMEOUT_EXIT_CODE = 75
 
 
 class DriverConnection:
-    """One driver's connection, from its greeting to its end."""
+    """Connection of one driver, from its greeting to its end."""
 
     def __init__(self, comm: Any, capacity: Needs, loop: asyncio.AbstractEventLoop, retire: Callable[[], None]) -> None:
+        """Start an executor; see `Executor` for `capacity` and `retire`."""
         self._comm = comm
         self._loop = loop
         self._cpu = capacity.cpu
         self._executor = Executor(capacity, self._ended, retire)
         self._functions: dict[str, Any] = {}
         self._values: dict[str, broadcast.Blob] = {}
-        self._residents: dict[str, Resident] = {}
-        self._open = 0  # tasks taken whose end was not reported
+        self._objects: dict[str, StatefulObject] = {}
+        self._open = 0  # accepted tasks whose end was not reported yet
         self._ends: deque[tuple[int, float, bool, bytes]] = deque()
         self._flushing = False  # whether ends will be reported soon
         self._out: list[tuple[Any, ...]] = []
@@ -60,7 +61,7 @@ class DriverConnection:
     async def serve(self, answer: dict[str, Any]) -> None:
         """Answer the driver's greeting, then read messages until it goes."""
         writing = asyncio.ensure_future(self._write())
-        self._living = asyncio.ensure_future(self._live())  # which ends by itself
+        self._heartbeat = asyncio.ensure_future(self._watch())  # ends by itself
         try:
             await self._comm.write(answer)
             while True:
@@ -70,11 +71,11 @@ class DriverConnection:
             self._closed = True
             writing.cancel()
             self._executor.abandon()
-            for resident in self._residents.values():
-                resident.close()
+            for stateful in self._objects.values():
+                stateful.close()
 
     def leave(self) -> None:
-        """Give back what has not begun, and take nothing more."""
+        """Return tasks that have not started, and accept no more."""
         self._leaving = True
         self._executor.close()
         self._give_back(self._executor.take_back())
@@ -91,7 +92,7 @@ class DriverConnection:
         return self._closed or not (self._open or self._ends or self._out)
 
     def _ended(self, task: int, seconds: float, good: bool, data: bytes, last: bool) -> None:
-        """Take the end of a task; called in the thread that ran it, and kept short for the sake of short tasks."""
+        """Queue the end of a task; called in the task's thread, and short so that small tasks stay cheap."""
         self._ends.append((task, seconds, good, data))
         with contextlib.suppress(RuntimeError):  # the loop may have ended
             if last:
@@ -131,36 +132,36 @@ class DriverConnection:
         self._give_back(self._executor.take_back(ids))
 
     def _make(self, id: str, factory: bytes) -> None:
-        self._residents[id] = Resident(factory)
+        self._objects[id] = StatefulObject(factory)
 
     def _call(self, id: str, call: int, data: bytes, needs: Needs, limit_s: float | None) -> None:
         if self._leaving:  # the driver makes the object, and this call, elsewhere
             self._send("returned", [call])
             return
         self._open += 1
-        resident = self._residents[id]
-        resident.call_id = call
-        run = functools.partial(self._apply_method, resident)
+        stateful = self._objects[id]
+        stateful.call_id = call
+        run = functools.partial(self._apply_method, stateful)
         self._executor.add(Job(run, deque([(call, data)]), needs, limit_s), first=True)
 
     def _drop(self, id: str) -> None:
-        resident = self._residents.pop(id, None)
-        if resident is not None:
-            self._give_back(self._executor.take_back([] if resident.call_id is None else [resident.call_id]))
-            resident.close()
+        stateful = self._objects.pop(id, None)
+        if stateful is not None:
+            self._give_back(self._executor.take_back([] if stateful.call_id is None else [stateful.call_id]))
+            stateful.close()
 
     # In threads of the executor
 
     def _apply(self, function: str, data: bytes) -> Any:
-        broadcast.read_from(self._values)
+        broadcast.use_received(self._values)
         fn = self._functions.get(function)
         if fn is None:
             fn = self._functions[function] = broadcast.received(function).value
         return fn(pickle.loads(data))
 
-    def _apply_method(self, resident: Resident, data: bytes) -> Any:
-        broadcast.read_from(self._values)
-        return resident.call(data)
+    def _apply_method(self, stateful: StatefulObject, data: bytes) -> Any:
+        broadcast.use_received(self._values)
+        return stateful.call(data)
 
     # To the driver
 
@@ -169,7 +170,7 @@ class DriverConnection:
         self._send("returned", ids)
 
     def _flush_later(self) -> None:
-        self._flushing = False  # before looking, so that an end that comes now starts another timer
+        self._flushing = False  # reset first, so that an end that arrives now starts another timer
         self._flush()
 
     def _flush(self) -> None:
@@ -187,7 +188,7 @@ class DriverConnection:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                # Messages stay in the list until they are written, since `over` looks for them.
+                # Messages stay in the list until they are written, since `over` checks it.
                 messages = list(self._out)
                 await send(self._comm, messages)
                 del self._out[: len(messages)]
@@ -196,10 +197,10 @@ class DriverConnection:
         except OSError:
             pass
         finally:
-            self._comm.abort()  # or the driver would wait for messages that never come
+            self._comm.abort()  # otherwise the driver would wait for messages indefinitely
 
-    async def _live(self) -> None:
-        """Send signs of life, and end this process where a task exceeds its limit: a thread cannot be interrupted."""
+    async def _watch(self) -> None:
+        """Send heartbeats; end the process if a task exceeds its time limit, since threads cannot be interrupted."""
         sent = time.monotonic()
         while self.connected or self._executor.busy:
             begun = time.monotonic()

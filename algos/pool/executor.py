@@ -1,7 +1,7 @@
-"""Threads of a worker process that run one driver's tasks, as many at once as their needs allow.
+"""Executor threads of a worker process, which run one driver's tasks concurrently within their resource needs.
 
-Drivers hand over small tasks in chunks. Ends are reported when a chunk is done or FLUSH_S have passed, so that a
-thousand tasks of a millisecond cost thirty messages and a task of a second is reported at once.
+Drivers send small tasks in chunks. Ends are reported when a chunk is done or after FLUSH_S, so that a thousand tasks of
+a millisecond cost thirty messages and a task of a second is reported at once.
 """
 
 import contextlib
@@ -24,32 +24,32 @@ from paddock.algos.pool.protocol import Closes, Needs
 
 log = logging.getLogger(__name__)
 
-FLUSH_S = 0.1  # ends of small tasks are gathered for so long
+FLUSH_S = 0.1  # interval at which ends of small tasks are reported
 UNFIT = 70  # exit code of a process whose thread cannot continue: EX_SOFTWARE of sysexits.h
-_local = threading.local()  # .executor: the one whose tasks this thread runs
+_local = threading.local()  # .executor: the executor that this thread belongs to
 _at_rest: list[Callable[[], None]] = []
 
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """Tasks that came together; one thread runs them, one after the other."""
+    """Chunk of tasks that one thread runs sequentially."""
 
     run: Callable[[bytes], Any]
-    tasks: deque[tuple[int, bytes]]  # not begun: number and pickled task
+    tasks: deque[tuple[int, bytes]]  # number and pickled task of those not started
     needs: Needs
-    limit_s: float | None = None  # for each task
-    renew_after: int | None = None  # tasks of this series after which the process is renewed
+    limit_s: float | None = None  # per task
+    renew_after: int | None = None  # number of tasks of this series after which the process is replaced
     series: str = ""
-    running: int | None = None  # the task that runs
-    began: float = 0.0  # when it did, by the executor's clock
+    running: int | None = None  # number of the running task
+    began: float = 0.0  # its start, by the executor's clock
 
 
 class Executor:
-    """The jobs of one driver in a worker process: waiting, and running.
+    """Queue of one driver's jobs, and the threads that run them.
 
     Attributes:
-        clock: seconds in which this process ran, advanced by the loop that watches time limits: time in which the
-            process was stopped counts for no task's limit.
+        clock: seconds that this process has run, without those in which it was stopped; advanced by the loop that
+            checks time limits.
         abandoned: whether the driver is gone.
     """
 
@@ -59,11 +59,13 @@ class Executor:
         ended: Callable[[int, float, bool, bytes, bool], None],
         retire: Callable[[], None],
     ) -> None:
-        """Start a thread for each CPU; with one, it is the process's main thread where that is idle.
+        """Start a thread for each CPU; a single one uses the process's main thread if it is idle.
 
         Args:
-            ended: takes a task's number, seconds, success, pickled value or error, and whether it was its job's last.
-            retire: called once, in a thread of the executor, when a series asks for a new process.
+            capacity: resources of the worker.
+            ended: called with a task's number, seconds, success, pickled value or error, and whether it was its job's
+                last task.
+            retire: called once, in a thread of the executor, when a series needs a new process.
         """
         self.clock = 0.0
         self.abandoned = False
@@ -82,18 +84,18 @@ class Executor:
             threading.Thread(target=self._work, name="paddock-task", daemon=True).start()
 
     def add(self, job: Job, first: bool = False) -> None:
-        """Queue a job behind the others; a call of an object goes first, since its caller waits."""
+        """Queue a job; calls of stateful objects take precedence (`first`), since their callers wait."""
         with self._changed:
             (self._calls if first else self._waiting).append(job)
             self._changed.notify()
 
     def take_back(self, ids: Iterable[int] | None = None) -> list[int]:
-        """Remove tasks that have not begun, those of these numbers or all; return the numbers of those removed."""
+        """Remove tasks that have not started, all or those of these numbers; return the numbers removed."""
         wanted = None if ids is None else set(ids)
         removed: list[int] = []
         with self._changed:
             for job in (*self._calls, *self._waiting, *self._running):
-                # From the end, and only as long as all are wanted: a thread takes from the beginning.
+                # From the end, as long as all are wanted: threads take tasks from the beginning.
                 with contextlib.suppress(IndexError):
                     while wanted is None or job.tasks[-1][0] in wanted:
                         removed.append(job.tasks.pop()[0])
@@ -101,22 +103,22 @@ class Executor:
         return removed
 
     def close(self) -> None:
-        """Begin no further task."""
+        """Start no further tasks."""
         self._closed = True
 
     def abandon(self) -> None:
-        """End the threads, once they have finished what they run."""
+        """End the threads once they have finished their tasks."""
         with self._changed:
             self._closed = self.abandoned = True
             self._changed.notify_all()
 
     @property
     def busy(self) -> bool:
-        """Whether a task runs."""
+        """Whether a task is running."""
         return bool(self._running)
 
     def overdue(self, margin_s: float) -> list[int]:
-        """Return the tasks that have run longer than their limit and a margin."""
+        """Return the numbers of tasks that have exceeded their limit by a margin."""
         with self._changed:
             running = [(job.running, job) for job in self._running if job.limit_s is not None]
         return [
@@ -137,16 +139,16 @@ class Executor:
                     self._changed.notify_all()
                 if renew:
                     self._retire()
-            let_go()
+            run_cleanups()
         except BaseException as error:
             if isinstance(error, SystemExit) and self._closed:
                 raise  # the worker ends
-            # Otherwise its task would seem to run for ever. There may be no memory for more.
-            os.write(2, b"paddock: a thread of this worker could not continue, so the worker ends\n")
+            # Otherwise the task would seem to run indefinitely. Memory may be exhausted, so do nothing else.
+            os.write(2, b"paddock: a worker thread failed, so the worker exits\n")
             os._exit(UNFIT)
 
     def _take(self) -> Job | None:
-        """Wait for a job that may begin; None once the driver is gone."""
+        """Wait for a job that can start; return None once the driver is gone."""
         with self._changed:
             while (job := self._next()) is None and not self.abandoned:
                 self._changed.wait()
@@ -155,7 +157,7 @@ class Executor:
             return job
 
     def _next(self) -> Job | None:
-        """The first job, if it may begin now; a job that needs much is not overtaken by ones that need less."""
+        """Return the first job if it can start now; later jobs never overtake it, even if they need less."""
         for jobs in (self._calls, self._waiting):
             while jobs and not jobs[0].tasks:
                 jobs.popleft()
@@ -172,13 +174,13 @@ class Executor:
         )
 
     def _run(self, job: Job) -> bool:
-        """Run the tasks of a job; return whether the process is to be renewed."""
+        """Run the tasks of a job; return whether the process must be replaced."""
         while not self._closed:
             try:
                 task, data = job.tasks.popleft()
             except IndexError:
                 return False
-            # In this order, since `overdue` may look between any two.
+            # The order matters, since `overdue` may run between any two statements.
             job.began, began = self.clock, time.monotonic()
             job.running = task
             good, value = perform(job.run, data)
@@ -197,28 +199,28 @@ class Executor:
             return self._series[series]
 
 
-def call_at_rest(call: Callable[[], None]) -> None:
-    """Have something called in each thread that runs tasks, once their driver is gone."""
+def register_cleanup(call: Callable[[], None]) -> None:
+    """Register a function to call in each executor thread once its driver is gone."""
     _at_rest.append(call)
 
 
-def let_go() -> None:
-    """Call in this thread what `call_at_rest` was given; one that fails is logged."""
+def run_cleanups() -> None:
+    """Call the registered cleanups in this thread, and log their errors."""
     for call in _at_rest:
         try:
             call()
         except Exception:
-            log.exception("a thread could not close what it kept")
+            log.exception("cleanup of a worker thread failed")
 
 
-def is_awaited() -> bool:
-    """Return whether the driver of the task that this thread runs is there; True in a thread that runs none."""
+def has_driver() -> bool:
+    """Return whether the driver of this thread's task is connected; True in a thread without tasks."""
     executor: Executor | None = getattr(_local, "executor", None)
     return executor is None or not executor.abandoned
 
 
 def perform(run: Callable[[bytes], Any], data: bytes) -> tuple[bool, bytes]:
-    """Run, and pickle the outcome: (True, the value), or (False, the error and its formatted traceback)."""
+    """Run a task and pickle its outcome: (True, value) or (False, error and formatted traceback)."""
     try:
         value = run(data)
         try:
@@ -226,17 +228,17 @@ def perform(run: Callable[[bytes], Any], data: bytes) -> tuple[bool, bytes]:
         except Exception as error:
             raise MaybeEncodingError(error, value) from error
     except BaseException as error:
-        # Even SystemExit is the task's own: the worker has others to run.
+        # Even SystemExit ends only the task, since the worker runs others.
         if isinstance(error, MemoryError):
-            traceback.clear_frames(error.__traceback__)  # they hold what there is too much of
+            traceback.clear_frames(error.__traceback__)  # frees the memory that the frames hold
         return False, dump_error(error)
 
 
 def dump_error(error: BaseException) -> bytes:
-    """Pickle a formatted traceback and the exception, itself pickled; empty where it cannot travel."""
+    """Pickle a formatted traceback and the pickled exception, which is empty if it cannot be pickled."""
     text = "".join(traceback.format_exception(error))
     cause: BaseException | None = error
-    while cause is not None and cause.__traceback__ is not None:  # whose frames would be pickled one within another
+    while cause is not None and cause.__traceback__ is not None:  # drop frames, which would be pickled too
         cause.__traceback__, cause = None, cause.__cause__ or cause.__context__
     try:
         return pickle.dumps((text, dump(error)))
@@ -244,13 +246,14 @@ def dump_error(error: BaseException) -> bytes:
         return pickle.dumps((text, b""))
 
 
-class Resident:
-    """An object that lives in this process; its driver sends one call at a time."""
+class StatefulObject:
+    """Object that lives in this process; its driver sends one call at a time."""
 
     def __init__(self, factory: bytes) -> None:
+        """Keep the pickled factory until the first call."""
         self._factory: bytes | None = factory
         self._object: Any = None
-        self._lock = threading.Lock()  # after a move to and fro the driver may not know of a call that still runs
+        self._lock = threading.Lock()  # after the object has moved away and back, an earlier call may still run
         self.call_id: int | None = None  # of the last call
 
     def call(self, data: bytes) -> Any:
@@ -262,16 +265,16 @@ class Resident:
             return getattr(self._object, method)(*args, **kwargs)
 
     def close(self) -> None:
-        """Close the object in a thread of its own, which a `close` that hangs holds up alone."""
+        """Close the object in a separate thread, so that a hanging `close` blocks nothing else."""
         threading.Thread(target=self._close, name="paddock-close", daemon=True).start()
 
     def _close(self) -> None:
         with self._lock:
-            if isinstance(self._object, Closes):  # an object that was never called was never made
+            if isinstance(self._object, Closes):  # None if it was never called
                 try:
                     self._object.close()
                 except Exception:
-                    log.exception("an object could not be closed")
+                    log.exception("closing a stateful object failed")
 
 
 def memory_gb(limit: int | None) -> float:

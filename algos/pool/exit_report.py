@@ -1,7 +1,7 @@
-"""How a worker process ended: its exit code or signal, which its nanny sees, and the traceback of a crash.
+"""Report on the exit of a worker process: its exit code or signal, seen by its nanny, and the traceback of a crash.
 
-A nanny outlives its worker. One that loads `paddock.algos.pool.worker` (`--preload-nanny paddock.algos.pool.worker`)
-answers the questions of drivers.
+A nanny outlives its worker. If it loads `paddock.algos.pool.worker` (`--preload-nanny paddock.algos.pool.worker`), it
+answers queries of drivers.
 """
 
 import asyncio
@@ -15,17 +15,18 @@ from pathlib import Path
 from paddock.algos.common.disk import tail
 from paddock.envs.process import name_signal
 
-QUESTION = "paddock_end"  # the name under which drivers ask
+QUESTION = "paddock_end"  # name of the query's handler
 FOLDER = "PADDOCK_CRASHES"  # environment variable: folder for the tracebacks of crashes; unset: they go to stderr
-KNOWN_S = 10.0  # an end that is not known by then, as on a busy machine, is not waited for
+KNOWN_S = 10.0  # maximum wait for the cause of an exit, which takes time on a busy machine
 LAST_LINES = 12
 _causes: dict[int, str] = {}  # by process id, of the workers of this process's nannies
 
 
 class _ExitListener(logging.Handler):
-    """Keeps what nannies log about the ends of their workers."""
+    """Handler that records nannies' log messages about worker exits."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Record the cause of an exit."""
         if match := re.match(r"Worker process (\d+) (.*)", record.getMessage()):
             killed = re.search(r"by signal (\d+)", match[2])
             name = name_signal(int(killed[1])) if killed else ""
@@ -35,7 +36,7 @@ class _ExitListener(logging.Handler):
 
 
 def listen() -> None:
-    """Learn from now on how this process's workers end."""
+    """Start recording the exits of this process's workers."""
     logger = logging.getLogger("distributed.nanny")
     if not any(isinstance(handler, _ExitListener) for handler in logger.handlers):
         logger.addHandler(_ExitListener(logging.INFO))
@@ -44,10 +45,10 @@ def listen() -> None:
 
 
 async def answer(pid: int, crash_log: str | None) -> str:
-    """Wait until it is known how a worker ended; a nanny's answer to QUESTION.
+    """Answer QUESTION in a nanny: wait for the cause of a worker's exit.
 
     Returns:
-        The cause in one line, and the traceback of a crash after it, if any.
+        The cause in one line, followed by the traceback of a crash, if any.
     """
     deadline = time.monotonic() + KNOWN_S
     while pid not in _causes and time.monotonic() < deadline:
@@ -56,7 +57,7 @@ async def answer(pid: int, crash_log: str | None) -> str:
 
 
 def describe_end(cause: str | None, crash_log: str | None) -> str:
-    """Return a cause with a crash's innermost frames, or the last lines of its log, as far as it can be read here."""
+    """Return a cause, followed by a crash's innermost frames or the last lines of its log, if readable here."""
     lines = [line[:200] for line in tail(Path(crash_log or "")) if not line.startswith("Extension modules")]
     crash = max((i for i, line in enumerate(lines) if "(most recent call first)" in line), default=len(lines))
     shown = lines[crash + 1 :][:LAST_LINES] or lines[-LAST_LINES:]
@@ -64,12 +65,12 @@ def describe_end(cause: str | None, crash_log: str | None) -> str:
 
 
 def last_cause() -> str | None:
-    """Return how the last worker ended that ended by itself here."""
+    """Return the cause of the last recorded exit; None if there is none."""
     return next(reversed(_causes.values()), None)
 
 
 def log_crashes() -> str | None:
-    """Have a crash of this process leave its traceback in a file of FOLDER, or on stderr; return the file."""
+    """Write the traceback of a crash of this process to a file in FOLDER, or to stderr; return the file."""
     if folder := os.environ.get(FOLDER):
         path = f"{folder}/{os.getpid()}"
         faulthandler.enable(open(path, "w"), all_threads=False)  # noqa: SIM115

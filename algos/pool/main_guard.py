@@ -1,4 +1,4 @@
-"""Refuses a script that opens workers whenever it is imported: its workers import it as they start."""
+"""Check that a script does not open workers on import, since its workers import it when they start."""
 
 import multiprocessing
 import os
@@ -12,22 +12,23 @@ class Unguarded(PaddockError):
     """The script opens workers when it is imported."""
 
     def __init__(self, text: str = "") -> None:
-        problem = "the script opens its Pool whenever it is imported, which workers do, too"
+        """Set the message."""
+        problem = "the script opens its Pool when it is imported, which its workers do, too"
         super().__init__(text or f'{problem}; open it below `if __name__ == "__main__":`')
 
 
 def check_guarded() -> None:
-    """Check that this is not a worker process that is importing its driver's script.
+    """Check that this process is not a worker that is importing its driver's script.
 
     Raises:
-        Unguarded: it is. A Dask worker exits instead, and its driver raises the error once for all of them.
+        Unguarded: it is; a Dask worker exits instead, and its driver raises the error.
     """
-    if is_beginning():
+    if is_bootstrapping():
         if multiprocessing.current_process().name.startswith("Dask Worker"):
             os._exit(UNGUARDED_EXIT_CODE)
         raise Unguarded
 
 
-def is_beginning() -> bool:
-    """Return whether this process was spawned and has not received its task yet, as multiprocessing notes it."""
+def is_bootstrapping() -> bool:
+    """Return whether this process was spawned by multiprocessing and is still in its bootstrapping phase."""
     return bool(getattr(multiprocessing.current_process(), "_inheriting", False))

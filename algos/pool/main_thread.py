@@ -1,4 +1,4 @@
-"""Runs tasks in the main thread of a worker process, the only thread that may set signal handlers."""
+"""Run tasks in the main thread of a worker process, the only thread that may set signal handlers."""
 
 import contextlib
 import signal
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-INTERRUPT_S = 0.2  # a task that runs longer after its worker has ended is interrupted
+INTERRUPT_S = 0.2  # grace period of a running task after the end of its worker
 
 _busy = threading.Lock()  # held unless the main thread waits for a call
 _busy.acquire()
@@ -14,8 +14,8 @@ _calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 _ended = threading.Event()  # set when the worker's loop has ended
 
 
-def run_beside(run_loop: Callable[[], None]) -> None:
-    """Run a worker's event loop in another thread, and calls given to `lend_main_thread` in this one."""
+def run_loop_in_thread(run_loop: Callable[[], None]) -> None:
+    """Run a worker's event loop in another thread, and calls from `lend_main_thread` in this one."""
 
     def run() -> None:
         try:
@@ -37,7 +37,7 @@ def run_beside(run_loop: Callable[[], None]) -> None:
 
 
 def lend_main_thread(call: Callable[[], None]) -> bool:
-    """Run something in the main thread if it is idle; return whether it is."""
+    """Run a function in the main thread if it is idle; return whether it was."""
     if not _busy.acquire(blocking=False):
         return False
     _calls.put(call)
@@ -45,6 +45,6 @@ def lend_main_thread(call: Callable[[], None]) -> bool:
 
 
 def exit_if_ended(*_: object) -> None:
-    """Handle a signal: end the task that still runs although its worker has ended."""
+    """Handle a signal: interrupt a task that is still running after its worker has ended."""
     if _ended.is_set():
         raise SystemExit

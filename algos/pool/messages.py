@@ -1,32 +1,32 @@
-"""Messages between drivers and workers: pickled lists, sent in parts if they are large.
+"""Messages between drivers and workers: pickled lists, sent in chunks if they are large.
 
-Dask packs at most 4 GiB at once, and each part is a sign of life, however long the whole takes.
+Dask sends at most 4 GiB at once, and each chunk counts as a heartbeat during a long transfer.
 """
 
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
-PART = 2**26  # bytes
+CHUNK = 2**26  # bytes
 
 
 async def send(comm: Any, messages: Sequence[tuple[Any, ...]]) -> None:
-    """Write messages; a part that others follow goes as a list of one."""
-    # Pickled here, since Dask would first measure whatever it is to pack.
+    """Write messages; every chunk except the last is wrapped in a list."""
+    # Pickle here, since Dask would measure the objects first.
     data = pickle.dumps(messages, 5)
-    last = max(len(data) - 1, 0) // PART * PART
-    for start in range(0, last, PART):
-        await comm.write([data[start : start + PART]])
+    last = max(len(data) - 1, 0) // CHUNK * CHUNK
+    for start in range(0, last, CHUNK):
+        await comm.write([data[start : start + CHUNK]])
     await comm.write(data[last:])
 
 
-async def receive(comm: Any, on_part: Callable[[], None] = lambda: None) -> list[tuple[Any, ...]]:
-    """Read messages that were sent; `on_part` is called at each part."""
-    parts: list[bytes] = []
+async def receive(comm: Any, on_chunk: Callable[[], None] = lambda: None) -> list[tuple[Any, ...]]:
+    """Read messages; call `on_chunk` for each chunk."""
+    chunks: list[bytes] = []
     while True:
-        part = await comm.read()
-        on_part()
-        if isinstance(part, bytes):
-            messages: list[tuple[Any, ...]] = pickle.loads(b"".join([*parts, part]))
+        chunk = await comm.read()
+        on_chunk()
+        if isinstance(chunk, bytes):
+            messages: list[tuple[Any, ...]] = pickle.loads(b"".join([*chunks, chunk]))
             return messages
-        parts += part
+        chunks += chunk

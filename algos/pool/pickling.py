@@ -1,7 +1,7 @@
-"""Pickles that travel between a driver and its workers: functions and classes of `__main__` go by value.
+"""Pickling between a driver and its workers: functions and classes of `__main__` are pickled by value.
 
-All functions of a driver's `__main__` share one set of globals on a worker, so that what an initializer assigns there
-is found by the tasks, as with `multiprocessing`.
+All functions of a driver's `__main__` share one set of globals on a worker, so tasks see the values that an initializer
+assigns, as with `multiprocessing`.
 """
 
 import io
@@ -12,12 +12,12 @@ from typing import Any
 import cloudpickle
 from cloudpickle.cloudpickle import _function_setstate
 
-_globals: dict[str, Any] = {"__name__": "__main__"}  # on a worker: those of its driver's `__main__`
-_received: dict[str, Any] = {}  # the values the driver sent last; a name with another value was assigned on the worker
+_globals: dict[str, Any] = {"__name__": "__main__"}  # on a worker: the globals of its driver's `__main__`
+_received: dict[str, Any] = {}  # values received last; a global with another value was assigned on the worker
 
 
 def dump(value: Any) -> bytes:
-    """Pickle a value; by value where the other side could not import it."""
+    """Pickle a value; objects of `__main__` are pickled by value, since the other side cannot import them."""
     try:
         data = pickle.dumps(value, 5)
         if b"__main__" not in data:
@@ -39,9 +39,10 @@ class _Pickler(cloudpickle.Pickler):
 
 
 class _MainGlobals:
-    """Stands for the shared globals, which the worker puts in its place."""
+    """Placeholder that a worker replaces by the shared globals."""
 
     def __reduce__(self) -> Any:
+        """Unpickle as the shared globals."""
         return _main_globals, ()
 
 

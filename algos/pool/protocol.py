@@ -1,4 +1,4 @@
-"""The seam between algorithms and compute: what a pool promises, and how a lost task arrives."""
+"""Interface between algorithms and compute backends: the pool protocol and the outcome of tasks."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ class Done:
     """Outcome of one task.
 
     Attributes:
-        index: position of the task in the iterable that was given.
-        value: what the function returned; None where `error` is set.
-        error: the task's own exception, `WorkerLost` or `TaskTimeout`; None on success.
-        attempts: how often it was started; more than 1 after a lost worker.
-        seconds: the time the last attempt computed, on its worker.
+        index: position of the task in the iterable.
+        value: return value of the function; None if `error` is set.
+        error: the task's exception, `WorkerLost` or `TaskTimeout`; None on success.
+        attempts: number of starts; more than 1 after a lost worker.
+        seconds: computing time of the last attempt on its worker.
     """
 
     index: int
@@ -36,9 +36,9 @@ class Needs:
     """Resources that a task occupies on its worker, as Dask's workers declare them.
 
     Attributes:
-        cpu: of the worker's threads (`--nthreads`).
-        memory_gb: of its memory limit (`--memory-limit`).
-        gpu: of the resource GPU (`--resources GPU=1`).
+        cpu: number of the worker's threads (`--nthreads`).
+        memory_gb: share of its memory limit (`--memory-limit`).
+        gpu: number of the resource GPU (`--resources GPU=1`).
     """
 
     cpu: int = 1
@@ -46,6 +46,7 @@ class Needs:
     gpu: int = 0
 
     def __post_init__(self) -> None:
+        """Check the ranges."""
         require(self.cpu >= 1, f"cpu={self.cpu} must be at least 1 thread")
         require(self.memory_gb >= 0, f"memory_gb={self.memory_gb} must not be negative")
         require(self.gpu >= 0, f"gpu={self.gpu} must not be negative")
@@ -58,8 +59,8 @@ class TaskOptions(TypedDict, total=False):
     """Options of a batch of tasks."""
 
     needs: Needs  # default: ONE_CPU
-    retry_errors: int  # tries after an exception before it is the task's error; default: 0
-    renew_after: int | None  # tasks after which a worker process is replaced; default: None, never
+    retry_errors: int  # number of retries after an exception of the task; default: 0
+    renew_after: int | None  # number of tasks after which a worker process is replaced; default: None, never
 
 
 def check_options(options: TaskOptions) -> None:
@@ -72,19 +73,19 @@ def check_options(options: TaskOptions) -> None:
     renew_after = options.get("renew_after")
     require(isinstance(needs, Needs), f"needs={needs!r} is not a Needs, such as Needs(cpu=2)")
     whole = isinstance(retry_errors, Integral) and retry_errors >= 0
-    require(whole, f"retry_errors={retry_errors!r} must be a whole number, 0 or more")
+    require(whole, f"retry_errors={retry_errors!r} must be an integer of at least 0")
     positive = renew_after is None or (isinstance(renew_after, Integral) and renew_after >= 1)
-    require(positive, f"renew_after={renew_after!r} must be a whole number, 1 or more, or None for never")
+    require(positive, f"renew_after={renew_after!r} must be an integer of at least 1, or None for never")
 
 
-End = Callable[[], Done]  # unpickles when it is called, which is done once
+End = Callable[[], Done]  # unpickles on call; called once
 
 
 class TaskBatch(Protocol):
-    """Tasks of one function that come in as they arise."""
+    """Open-ended batch of one function's tasks."""
 
     def put(self, task: Any) -> int:
-        """Add a task; returns its index, which its `Done` will carry.
+        """Add a task; return its index, which is that of its `Done`.
 
         Raises:
             PoolError: the pool is closed, or the batch was cancelled.
@@ -92,7 +93,7 @@ class TaskBatch(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Give up what has not ended; nothing of it is delivered any more. May be called twice."""
+        """Cancel all unfinished tasks and deliver no more results; may be called twice."""
         ...
 
 
@@ -101,17 +102,17 @@ class Closes(Protocol):
     """Object with resources to release; one on a worker is closed there."""
 
     def close(self) -> None:
-        """Release them."""
+        """Release the resources."""
         ...
 
 
 class Stateful(Protocol):
-    """Object on one worker, whose methods are called there one at a time, in the order of the calls."""
+    """Object on one worker, whose method calls run there one at a time, in order."""
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
-        """Start a call; calling what is returned waits for its value, or raises its error.
+        """Start a call; return a function that waits for its value or raises its error.
 
-        A call whose worker is lost is made again on the object's replacement, as often as the pool retries tasks.
+        If the worker is lost, the call is retried on the object's replacement, as often as the pool retries tasks.
 
         Raises:
             PoolError: the pool or the object is closed.
@@ -119,82 +120,85 @@ class Stateful(Protocol):
         ...
 
     def close(self) -> None:
-        """Drop the object, and close it if it `Closes`; may be called twice."""
+        """Discard the object, and close it if it `Closes`; may be called twice."""
         ...
 
 
 @runtime_checkable
 class Pool(Protocol):
-    """Workers that run functions. A task's result depends on its arguments alone."""
+    """Pool of workers that run functions; a task's result must depend only on its arguments."""
 
     @property
     def size(self) -> int:
-        """Workers alive now; may change from call to call."""
+        """Number of live workers, which may change."""
         ...
 
     @property
     def threads(self) -> int:
-        """Threads of all workers, each of which runs one task of one CPU at a time."""
+        """Number of all workers' threads; each runs one single-CPU task at a time."""
         ...
 
     @property
     def in_process(self) -> bool:
-        """Whether tasks run in this process, one after the other, when their results are asked for."""
+        """Whether tasks run sequentially in this process, when their results are requested."""
         ...
 
     @property
     def task_timeout_s(self) -> float | None:
-        """Seconds after which a running task is given up; None: never."""
+        """Time limit of a task in seconds; None: no limit."""
         ...
 
     def imap_unordered(
         self, fn: Callable[[Task], Any], tasks: Iterable[Task], **options: Unpack[TaskOptions]
     ) -> Iterator[Done]:
-        """Run fn on every task and yield each end as it comes; a task's exception is not raised here.
+        """Run fn on every task and yield the outcomes as they arrive; exceptions of tasks are returned, not raised.
 
         May be called from several threads at once.
 
         Raises:
             ConfigError: an option has the wrong type or is out of range.
-            PoolError: the pool is closed, its workers are out of reach, or no worker has the resources.
+            PoolError: the pool is closed, its workers are unreachable, or no worker has the resources.
         """
         ...
 
     def open_batch(
         self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **options: Unpack[TaskOptions]
     ) -> TaskBatch:
-        """Run fn on tasks that are put in one by one.
+        """Open a batch to which tasks are added one by one.
 
         Args:
-            deliver: called with some ends, in any thread; must return at once. When the pool fails as a whole, every
-                open task ends with that `PoolError`.
+            fn: function to run on each task.
+            deliver: called with ends of tasks, in any thread; must not block. If the pool fails as a whole, every open
+                task ends with that `PoolError`.
+            options: see `TaskOptions`.
         """
         ...
 
     def broadcast(self, value: Value) -> Broadcast[Value]:
-        """Share a value, which travels to each worker at most once; tasks and functions read `handle.value`.
+        """Share a value, which is sent to each worker at most once; tasks and functions read `handle.value`.
 
-        Workers forget it once the handle is gone here.
+        Workers release it once the handle is garbage-collected here.
         """
         ...
 
     def stateful(self, factory: Callable[[], Any], needs: Needs = ONE_CPU) -> Stateful:
-        """Make an object by calling factory on the worker that holds the fewest.
+        """Create an object by calling factory on the worker with the fewest objects.
 
-        It is made again on another worker when its own is lost, silent or leaves, or when one that joins has fewer. So
-        its state may save its calls work, but must not change their values.
+        It is recreated on another worker when its worker is lost or leaves, or to balance the load. So its state may
+        serve as a cache, but must not change the values of its calls.
 
         Args:
+            factory: creates the object.
             needs: resources that a call occupies.
         """
         ...
 
     def ask(self, workers: int) -> None:
-        """Set how many workers have work from now on; an elastic pool follows, within its bounds."""
+        """Request a number of workers; an elastic pool scales to it within its bounds."""
         ...
 
     def describe(self) -> str:
-        """Describe in one line where the work happens."""
+        """Describe the workers in one line."""
         ...
 
     def close(self) -> None:
@@ -203,11 +207,11 @@ class Pool(Protocol):
 
 
 class PoolError(PaddockError):
-    """The pool as a whole failed: its scheduler is out of reach, or a worker does not match this process."""
+    """The pool as a whole failed: its scheduler is unreachable, or a worker does not match this process."""
 
 
 class WorkerLost(PaddockError):
-    """The workers that ran the task died more often than it may be retried."""
+    """The task's workers died, and its retries are used up."""
 
 
 class TaskTimeout(PaddockError):
@@ -215,11 +219,11 @@ class TaskTimeout(PaddockError):
 
 
 class RemoteError(PaddockError):
-    """A task's own exception as text, because it could not be pickled."""
+    """A task raised an exception that could not be pickled; only its text is available."""
 
 
 def value_of(done: Done) -> Any:
-    """Return a task's value, or raise its error; a SystemExit of it as a `RemoteError`, or it would end this process."""
+    """Return a task's value or raise its error; SystemExit becomes a `RemoteError`, so that this process survives."""
     error = done.error
     if error is None:
         return done.value

@@ -1,6 +1,6 @@
-"""The pool that is this process: no workers, no traffic, and every traceback at hand.
+"""Pool that runs tasks in the calling process, which makes debugging easy.
 
-`compute=serial` opens it for a whole run; an algorithm that trains others on workers gives it to each of them there.
+`compute=serial` uses it for a whole run; algorithms that train others on workers use it there.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from paddock.algos.pool.broadcast import Broadcast
-from paddock.algos.pool.executor import let_go
+from paddock.algos.pool.executor import run_cleanups
 from paddock.algos.pool.protocol import (
     ONE_CPU,
     Closes,
@@ -29,14 +29,14 @@ from paddock.algos.pool.protocol import (
 
 
 class SerialPool:
-    """Runs each task when its result is asked for."""
+    """Pool that runs each task when its result is requested."""
 
     size = threads = 1
     in_process = True
     task_timeout_s = None
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> "SerialPool":
-        """This pool needs no opening."""
+        """Return the pool itself, which needs no opening."""
         return self
 
     def imap_unordered(
@@ -50,27 +50,27 @@ class SerialPool:
     def open_batch(
         self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **options: Unpack[TaskOptions]
     ) -> TaskBatch:
-        """Run each task while it is put in; this process is never renewed."""
+        """Run each task within `put`; this process is never replaced."""
         check_options(options)
         return _Batch(fn, deliver, options.get("retry_errors", 0))
 
     def broadcast(self, value: Value) -> Broadcast[Value]:
-        """A handle on the value itself."""
+        """Return a handle of the value itself."""
         return Broadcast(value)
 
     def stateful(self, factory: Callable[[], Any], needs: Needs = ONE_CPU) -> Stateful:
-        """An object of this process, which is never lost."""
-        return _Resident(factory)
+        """Create an object in this process."""
+        return _StatefulObject(factory)
 
     def ask(self, workers: int) -> None:
-        """There is one of this process."""
+        """Do nothing: there is one process."""
 
     def close(self) -> None:
-        """Let go of what tasks kept in this thread, such as environments at a server."""
-        let_go()
+        """Run the cleanups of this thread, which close environments that tasks kept open."""
+        run_cleanups()
 
     def describe(self) -> str:
-        """One line on where the work happens."""
+        """Describe the workers in one line."""
         return "1, this process"
 
 
@@ -92,7 +92,7 @@ class _Batch:
         self._cancelled = True
 
 
-class _Resident:
+class _StatefulObject:
     def __init__(self, factory: Callable[[], Any]) -> None:
         self._factory: Callable[[], Any] | None = factory
         self._object: Any = None

@@ -1,7 +1,7 @@
-"""Makes a Dask worker serve drivers, which connect to it directly and send it tasks.
+"""Service that lets drivers connect to a Dask worker directly and send it tasks.
 
-Dask's scheduler places, watches and replaces workers, and sees no task: a driver opens one of Dask's own connections to
-each worker (`serve`), so that addresses and TLS come with it; `driver` describes the messages.
+Dask's scheduler starts, monitors and replaces workers but sees no tasks. A driver opens a Dask connection to each worker
+(`serve`), which provides addressing and TLS; `driver` describes the messages.
 
 A worker loads this module when it starts (`--preload paddock.algos.pool.worker`).
 """
@@ -33,18 +33,18 @@ from tornado.ioloop import PeriodicCallback
 from paddock.algos.pool import exit_report
 from paddock.algos.pool.driver import DriverConnection
 from paddock.algos.pool.executor import memory_gb
-from paddock.algos.pool.main_thread import exit_if_ended, run_beside
+from paddock.algos.pool.main_thread import exit_if_ended, run_loop_in_thread
 from paddock.algos.pool.protocol import Needs
 from paddock.envs.parent import die_with_parent, leave_to_parent
 
-OPERATION = "paddock"  # the name under which drivers call
-DRAIN = "PADDOCK_DRAIN_S"  # environment variable: seconds in which a worker that leaves finishes its tasks
-HANG_UP_S = 60.0  # a driver that has not disconnected by then, though it was sent everything, is not waited for
-RENEWAL_S = 10.0  # a process that is renewed, and has not ended by itself by then, is ended
+OPERATION = "paddock"  # name of the handler for drivers
+DRAIN = "PADDOCK_DRAIN_S"  # environment variable: seconds for a leaving worker to finish its tasks
+HANG_UP_S = 60.0  # maximum wait for a driver to disconnect after it was sent everything
+RENEWAL_S = 10.0  # a replaced process that has not exited by then is killed
 
 
 async def dask_setup(dask_worker: Any) -> None:
-    """Dask's hook for a preloaded module: of a worker, or of the nanny that watches one."""
+    """Set up a worker or a nanny; Dask calls this hook of a preloaded module."""
     worker = dask_worker
     if isinstance(worker, Nanny):
         exit_report.listen()
@@ -57,7 +57,7 @@ async def dask_setup(dask_worker: Any) -> None:
     if threading.current_thread() is threading.main_thread():
         _leave_signals_to_parent()
     if sys.platform == "linux" and multiprocessing.parent_process() is not None:
-        # A fork of the parent that outlives it keeps the sentinel, and the scheduler's connections, open.
+        # The sentinel alone is not enough: a fork of the parent may outlive it and keep the sentinel open.
         watch = PeriodicCallback(functools.partial(_end_as_orphan, os.getppid()), 1000)
         worker.periodic_callbacks["parent"] = watch
         watch.start()
@@ -67,23 +67,23 @@ async def dask_setup(dask_worker: Any) -> None:
 
 
 class MainThreadProcess(distributed.nanny.WorkerProcess):
-    """Process of a worker whose main thread is left to tasks; Dask's own runs the worker's loop there."""
+    """Worker process whose main thread is free for tasks, while Dask's runs the event loop there."""
 
     @classmethod
     def _run(cls, *args: Any, **kwargs: Any) -> None:
         _leave_signals_to_parent()
-        run_beside(functools.partial(super()._run, *args, **kwargs))
+        run_loop_in_thread(functools.partial(super()._run, *args, **kwargs))
 
 
 def _leave_signals_to_parent() -> None:
-    """Ignore signals that reach the whole process group, whose meaning the parent decides, and end with the parent."""
+    """Ignore signals to the whole process group, which the parent handles, and end with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # which children would inherit
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # children would inherit the mask
     parent = multiprocessing.parent_process()
     if parent is not None:
-        leave_to_parent(signal.SIGTERM, exit_if_ended)  # a nanny answers it by an orderly end
+        leave_to_parent(signal.SIGTERM, exit_if_ended)  # a nanny shuts the worker down in order
     if parent is not None and sys.platform == "linux":
-        # Dask has a thread see to it, which never does while a task holds the interpreter.
+        # Dask's thread for this cannot run while a task holds the interpreter.
         die_with_parent(parent.sentinel)
 
 
@@ -93,9 +93,10 @@ def _end_as_orphan(parent: int) -> None:
 
 
 class WorkerService(WorkerPlugin):
-    """Serves drivers; one in each worker process."""
+    """Worker plugin that serves drivers."""
 
     def __init__(self, worker: Any) -> None:
+        """Read the worker's resources and start logging crashes."""
         self._worker = worker
         self._drivers: set[DriverConnection] = set()
         self._loop = asyncio.get_running_loop()
@@ -128,7 +129,7 @@ class WorkerService(WorkerPlugin):
         return Status.dont_reply
 
     async def teardown(self, worker: Any) -> None:
-        """Dask's hook before a worker leaves, for whatever reason: give back what waits, finish what runs."""
+        """Return queued tasks and finish running ones; Dask calls this hook before a worker leaves."""
         await self._leave(float(os.environ.get(DRAIN, "30")))
 
     async def _leave(self, within_s: float) -> None:
@@ -139,7 +140,7 @@ class WorkerService(WorkerPlugin):
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline and not all(driver.over for driver in self._drivers):
             await asyncio.sleep(0.01)
-        # The last messages may still be on their way, and would be lost if this process ended.
+        # The last messages may still be in transit and would be lost if this process ended.
         deadline = min(deadline, time.monotonic() + HANG_UP_S)
         while time.monotonic() < deadline and any(driver.connected for driver in drivers):
             await asyncio.sleep(0.01)
@@ -148,15 +149,15 @@ class WorkerService(WorkerPlugin):
         self._loop.call_soon_threadsafe(lambda: asyncio.ensure_future(self._renew()))
 
     async def _renew(self) -> None:
-        await self._leave(math.inf)  # the others that run here are not to begin again
-        if self._worker.nanny is not None:  # which starts another process
+        await self._leave(math.inf)  # finish all running tasks, so that none must restart
+        if self._worker.nanny is not None:  # the nanny starts another process
             self._loop.call_later(RENEWAL_S, os._exit, 0)
         await self._worker.close(nanny=False)
 
 
 @functools.cache
 def describe_process(packages: tuple[str, ...], imports: tuple[str, ...]) -> dict[str, str]:
-    """Return what decides whether this process computes what another does: versions, and importable packages."""
+    """Return versions and importable packages, which must match for two processes to give the same results."""
     versions = {"python": platform.python_version()}
     for name in packages:
         try:
@@ -164,7 +165,7 @@ def describe_process(packages: tuple[str, ...], imports: tuple[str, ...]) -> dic
         except importlib.metadata.PackageNotFoundError:
             versions[name] = "not installed"
     for name in imports:
-        if name == "__main__":  # which Python imports in processes that a script starts
+        if name == "__main__":  # imported by processes that a script starts
             versions[name] = os.path.basename(getattr(sys.modules[name], "__file__", None) or "")
         else:
             versions.setdefault(name, "importable" if importlib.util.find_spec(name) else "not importable")

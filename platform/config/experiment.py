@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from paddock.algos.common.recipe import AlgorithmRecipe
-from paddock.algos.pool.late import LatePool
+from paddock.algos.pool.lazy import LazyPool
 from paddock.algos.protocol import KeepsFiles, TakesFamily, TrainsMembers
 from paddock.envs.errors import ConfigError, require, resolve
 
@@ -68,7 +68,7 @@ class Experiment:
 
     config: dict[str, Any]
     budget: Budget
-    pool: LatePool
+    pool: LazyPool
     algorithm: Any
     path: Path
     checkpoints: Checkpoints
@@ -85,7 +85,7 @@ def assemble(composed: DictConfig) -> Experiment:
     """
     config = read_plain(composed)
     budget = _budget(config["budget"])
-    pool = LatePool(build("compute", config["compute"]))
+    pool = LazyPool(build("compute", config["compute"]))
     path, new = _run_path(config)
     with early_warnings():  # such as waiting for an environment server
         algorithm = build_algorithm(config, pool, folder=path / FILES)

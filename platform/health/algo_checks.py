@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from paddock.algos.pool.late import LatePool
+from paddock.algos.pool.lazy import LazyPool
 from paddock.algos.pool.protocol import Pool
 from paddock.algos.pool.serial import SerialPool
 from paddock.algos.protocol import RecordsEvents
@@ -186,7 +186,7 @@ def _check_workers(
     make: Make, config: Mapping[str, Any], compute: Mapping[str, Any], whole: PlayedRun, states: Checkpoints
 ) -> Finding:
     """Check that two worker processes give the same results as this process."""
-    pool = LatePool(build("compute", dict(compute)))
+    pool = LazyPool(build("compute", dict(compute)))
     with closing(pool):
         algorithm = make(pool)
         pool.open(packages(config))

@@ -153,7 +153,7 @@ def pack_at_most(limit: int) -> None:
         return int(await write(self, msg, *args, **kwargs))
 
     TCP.write = write_little  # type: ignore[method-assign]
-    messages.PART = min(messages.PART, limit)
+    messages.CHUNK = min(messages.CHUNK, limit)
 
 
 def reverse(data: bytes) -> bytes:

@@ -227,7 +227,7 @@ def test_a_script_that_opens_a_pool_without_a_main_guard_is_one_line(tmp_path: P
     script.write_text("from paddock.compute import Pool\nPool(2)\n")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.startswith("paddock: the script opens its Pool whenever") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("paddock: the script opens its Pool when") and done.stderr.count("\n") == 1
 
 
 def test_a_program_ends_though_its_pool_is_open(tmp_path: Path) -> None:

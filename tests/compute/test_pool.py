@@ -135,7 +135,7 @@ def len_of(shared: Any) -> int:
 
 def test_a_message_may_be_larger_than_what_dask_packs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TCP, "write", TCP.write)
-    monkeypatch.setattr(messages, "PART", messages.PART)
+    monkeypatch.setattr(messages, "CHUNK", messages.CHUNK)
     pool = local(Bounds(1, 1), retries=1, task_timeout_s=None)
     try:
         assert [done.error for done in pool.imap_unordered(pack_at_most, [1000])] == [None]

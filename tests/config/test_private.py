@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 import paddock.slurm
 from paddock.algos.learning.data_parallel import open_gloo
 from paddock.algos.networks.training import mark_batch_dynamic
-from paddock.algos.pool.main_guard import is_beginning
+from paddock.algos.pool.main_guard import is_bootstrapping
 from paddock.config.compose import compose_alone, open_loader, parse_arguments
 from paddock.config.hydra_private import BASIC_LAUNCHER, BASIC_SWEEPER, write_element
 from paddock.envs.native.minigrid import samples_positions
@@ -112,7 +112,7 @@ class Looked:
     """Stands for a process that was spawned: looks when it is unpickled, and says what it saw where it would begin."""
 
     def __init__(self) -> None:
-        self.beginning = is_beginning()
+        self.beginning = is_bootstrapping()
 
     def __reduce__(self) -> Any:
         return Looked, ()
@@ -125,4 +125,4 @@ def test_multiprocessing_notes_that_a_process_is_beginning(tmp_path: Path) -> No
     sent = tmp_path / "sent"
     sent.write_bytes(pickle.dumps({}) + pickle.dumps(Looked()))
     assert spawn._main(os.open(sent, os.O_RDONLY), 0) is True
-    assert not is_beginning()
+    assert not is_bootstrapping()

@@ -15,7 +15,7 @@ import pytest
 from conftest import TINY, assert_same_run, call_main, rows
 from tiny_runs import ITERATIONS, arguments, undisturbed_fixture  # noqa: F401
 
-from paddock.algos.pool.late import LatePool
+from paddock.algos.pool.lazy import LazyPool
 from paddock.algos.pool.protocol import PoolError
 from paddock.evaluation.load import load
 from paddock.runs.checkpoint import FORMAT, FormatError
@@ -29,14 +29,14 @@ from paddock.runs.state import is_locked, last_metrics
 def test_run_is_locked_before_its_pool_opens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, opened = tmp_path / "run", LatePool.open
+    run, opened = tmp_path / "run", LazyPool.open
 
-    def open_slowly(pool: LatePool, *settings: Any) -> None:
+    def open_slowly(pool: LazyPool, *settings: Any) -> None:
         with pytest.raises(FolderError, match="is in use by another process"):
             RunFolder.open(run, {})
         opened(pool, *settings)
 
-    monkeypatch.setattr(LatePool, "open", open_slowly)
+    monkeypatch.setattr(LazyPool, "open", open_slowly)
     assert call_main(*arguments(run, 2)) == 0, capsys.readouterr().err
     assert len(rows(run)) == 2
 
@@ -161,7 +161,7 @@ def test_pool_that_cannot_open_leaves_no_folder(tmp_path: Path, monkeypatch: pyt
     def refuse(*_: Any) -> None:
         raise PoolError("no scheduler")
 
-    monkeypatch.setattr(LatePool, "open", refuse)
+    monkeypatch.setattr(LazyPool, "open", refuse)
     assert call_main(*arguments(tmp_path / "new" / "run", 2)) == 2
     assert list(tmp_path.iterdir()) == []
 

@@ -24,7 +24,7 @@ from tiny_runs import FEW, ITERATIONS, arguments, short_fixture, undisturbed_fix
 
 import paddock.runs.checkpoint
 from paddock.algos.es import ES
-from paddock.algos.pool.late import LatePool
+from paddock.algos.pool.lazy import LazyPool
 from paddock.config.command import format_main_command
 from paddock.envs.errors import DISK_FULL, ConfigError
 from paddock.envs.native import library
@@ -473,11 +473,11 @@ def test_signal_waits_until_the_pool_is_closed(tmp_path: Path, monkeypatch: pyte
     """Dask would wait ten seconds for a close that was cut short."""
     closed = []
 
-    def close(self: LatePool) -> None:
+    def close(self: LazyPool) -> None:
         signal.raise_signal(signal.SIGINT)
         closed.append(self)
 
-    monkeypatch.setattr(LatePool, "close", close)
+    monkeypatch.setattr(LazyPool, "close", close)
     run = tmp_path / "run"
     assert call_main(*TINY, "compute=serial", "budget.iterations=1", f"run.dir={run}") == 130
     assert len(closed) == 1 and read_run_states([run])[0].state == "done"

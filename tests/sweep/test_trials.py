@@ -15,7 +15,7 @@ from optuna.trial import TrialState
 from run_folders import write_sweep
 from sweep_commands import QUICK
 
-from paddock.algos.pool.late import LatePool
+from paddock.algos.pool.lazy import LazyPool
 from paddock.algos.pool.protocol import Done, Needs, PoolError
 from paddock.algos.pool.serial import SerialPool
 from paddock.envs.errors import DISK_FULL, NO_WORKERS
@@ -184,14 +184,14 @@ def test_full_disk_or_lost_workers_end_a_sweep_and_keep_the_trial(code: int, say
         assert target.started == ["1"] and open_study(sweep).get_trials()[1].state == TrialState.RUNNING
 
 
-@pytest.mark.parametrize(("part", "alone"), [(LatePool, 2), (SerialPool, 1)], ids=["at its start", "on its way"])
+@pytest.mark.parametrize(("part", "alone"), [(LazyPool, 2), (SerialPool, 1)], ids=["at its start", "on its way"])
 def test_exit_code_of_a_trial_says_that_workers_are_lost(
     part: Any, alone: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
         raise PoolError("no scheduler")
 
-    monkeypatch.setattr(part, "open" if part is LatePool else "imap_unordered", refuse)
+    monkeypatch.setattr(part, "open" if part is LazyPool else "imap_unordered", refuse)
     for run, code in ((write_sweep(tmp_path / "sweep", trials=1) / "1", NO_WORKERS), (tmp_path / "alone", alone)):
         if code == NO_WORKERS:
             Note(1, "me").write(run)

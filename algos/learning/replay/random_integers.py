@@ -3,18 +3,18 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.common.draws import BLOCK, DrawBlocks
 from paddock.algos.common.keys import Stream
+from paddock.algos.common.sample_blocks import BLOCK, SampleBlocks
 from paddock.algos.learning.replay import library
 
 
-def draw_words(seed: int, batch_size: int) -> DrawBlocks:
+def draw_words(seed: int, batch_size: int) -> SampleBlocks:
     """Return words [batch_size] for each update, which depend on its number alone."""
 
     def draw(generator: np.random.Generator) -> NDArray[np.uint64]:
         return generator.bit_generator.random_raw(BLOCK * batch_size).reshape(BLOCK, batch_size)
 
-    return DrawBlocks(seed, Stream.REPLAY, draw)
+    return SampleBlocks(seed, Stream.REPLAY, draw)
 
 
 _HALF, _LOW = np.uint64(32), np.uint64(2**32 - 1)

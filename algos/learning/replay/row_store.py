@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.common.draws import DrawBlocks
+from paddock.algos.common.sample_blocks import SampleBlocks
 from paddock.algos.learning.replay.disk_space import ReplayError, check_disk
 from paddock.algos.learning.replay.priorities import LEAF_BYTES, Priorities, PriorityTree
 from paddock.algos.learning.replay.random_integers import draw_words, scale_words
@@ -53,7 +53,7 @@ class RowStore(abc.ABC):
         self._priorities = None if priorities is None else PriorityTree(priorities, self._capacity // period)
         self.steps = 0  # rows stored so far
         self._windows: AnyWindows | None = None  # of mapped rows
-        self._draws: dict[int, DrawBlocks] = {}  # by batch size
+        self._draws: dict[int, SampleBlocks] = {}  # by batch size
 
     @abc.abstractmethod
     def append(self, rollout: Rollout) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from paddock.algos.pool.calls import Initializer, call, call_shared
-from paddock.algos.pool.late import LatePool
+from paddock.algos.pool.lazy import LazyPool
 from paddock.algos.pool.main_guard import Unguarded, check_guarded
 from paddock.algos.pool.protocol import ONE_CPU, Needs, PoolError, check_options
 from paddock.algos.pool.protocol import Pool as SeamPool
@@ -86,7 +86,7 @@ class Pool(multiprocessing.pool.Pool):
             raise TypeError("initializer must be a callable")
         check_options({"needs": needs, "retry_errors": retry_errors})
         own = isinstance(compute, str)
-        known = own or isinstance(compute, SeamPool | LatePool)
+        known = own or isinstance(compute, SeamPool | LazyPool)
         require(known, f"compute={compute!r} is neither an option of conf/compute nor an open pool")
         if not own and settings:
             raise ConfigError(f"{min(settings)}= cannot be changed in an open pool; set it when opening the pool")

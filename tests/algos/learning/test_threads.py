@@ -154,7 +154,7 @@ def test_a_signal_ends_the_wait_for_an_evaluation_which_goes_on() -> None:
     evaluation = AsyncEvaluation(CONFIG, pool, 1, 100, weights)
     evaluation.start(weights)
     assert pool.begun.acquire(timeout=20)
-    before = signal.signal(signal.SIGUSR1, lambda *_: evaluation.interrupts.ask())
+    before = signal.signal(signal.SIGUSR1, lambda *_: evaluation.interrupts.request())
     try:
         threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGUSR1]).start()
         with pytest.raises(Interrupted):

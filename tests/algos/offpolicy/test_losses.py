@@ -18,8 +18,8 @@ from test_torch_offpolicy import (  # type: ignore[import-not-found]  # pytest p
     moves,
 )
 
-from paddock.algos.common.draws import NormalBlocks
 from paddock.algos.common.keys import Stream
+from paddock.algos.common.sample_blocks import NormalBlocks
 from paddock.algos.dqn import dqn_loss
 from paddock.algos.learning.offpolicy.learners.dense_actor_critic import DenseActorCritic
 from paddock.algos.learning.offpolicy.learners.dense_q import DenseQLearner

@@ -23,8 +23,8 @@ from test_torch_offpolicy import (  # type: ignore[import-not-found]  # pytest p
 )
 from torch import Tensor
 
-from paddock.algos.common.draws import NormalBlocks
 from paddock.algos.common.keys import Stream
+from paddock.algos.common.sample_blocks import NormalBlocks
 from paddock.algos.learning.offpolicy.learners.dense_actor_critic import DenseActorCritic
 from paddock.algos.learning.replay.batch import Batch
 from paddock.algos.networks.architecture import Architecture

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.common.draws import NormalBlocks
 from paddock.algos.common.keys import Stream
+from paddock.algos.common.sample_blocks import NormalBlocks
 from paddock.algos.learning.offpolicy.learners.learner import Metrics, OffPolicyLearner, check_metrics, prepare_rows
 from paddock.algos.learning.replay.batch import Batch, Floats
 from paddock.algos.networks.actor import as_features

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from paddock.algos.common.draws import NormalBlocks
 from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.common.sample_blocks import NormalBlocks
 from paddock.algos.learning.offpolicy.learners.torch_batch import AnyBatch, TorchBatch, TorchSequences
 from paddock.algos.learning.replay.batch import SequenceBatch
 from paddock.algos.networks.actor_critic import ActorCritic, expect, masked, one_thread

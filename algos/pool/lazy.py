@@ -1,4 +1,4 @@
-"""Pool that opens on demand, so that everything else can be checked before any worker starts."""
+"""Pool that opens on demand, so that everything else is checked before workers start."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -7,32 +7,33 @@ from typing import Any
 from paddock.algos.pool.serial import SerialPool
 
 
-class LatePool:
-    """Placeholder for the pool that a recipe's `open` will make."""
+class LazyPool:
+    """Proxy of a pool that a recipe's `open` creates."""
 
     def __init__(self, recipe: Any) -> None:
+        """Keep the recipe until `open`."""
         self._recipe = recipe
         self._pool: Any = None
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> None:
-        """Start the workers, or join them.
+        """Start the workers or connect to them.
 
         Args:
-            imports: packages that tasks will need, by their import names.
-            folder: the run's, where workers may keep logs.
+            imports: import names of packages that tasks need.
+            folder: folder of the run, where workers may keep logs.
 
         Raises:
-            PoolError: the scheduler is out of reach, or its workers do not match this process.
+            PoolError: the scheduler is unreachable, or its workers do not match this process.
         """
         self._pool = self._recipe.open(imports, folder)
 
     @property
     def in_process(self) -> bool:
-        """Whether tasks run in this process, one after the other."""
+        """Whether tasks run sequentially in this process."""
         return isinstance(self._recipe, SerialPool)
 
     def describe(self) -> str:
-        """Describe in one line the workers there are, or would be."""
+        """Describe the pool's workers, present or planned, in one line."""
         return (self._pool or self._recipe).describe()
 
     def close(self) -> None:
@@ -44,5 +45,5 @@ class LatePool:
         """Return an attribute of the pool that was opened."""
         pool = self.__dict__.get("_pool")
         if pool is None:
-            raise AttributeError(f"the pool is used before it was opened, for its {name}")
+            raise AttributeError(f"open the pool before using its {name}")
         return getattr(pool, name)
