@@ -1,7 +1,7 @@
-"""What acts: actors that play the weights of a learned policy without gradients.
+"""Actors: policy inference without gradients.
 
-A dense network acts in native code, or in NumPy with the same bits, many times faster on a handful of rows than through
-torch, and its workers start without torch. Any other network acts in torch.
+Dense networks run in native code or bit-identically in NumPy. On small batches both are many times faster than torch,
+and workers start without importing it. All other networks run in torch.
 """
 
 from typing import Any, Protocol
@@ -18,37 +18,37 @@ Features = NDArray[np.float32] | SparseRows
 
 
 class Actor(Protocol):
-    """Plays one policy on rows of observations."""
+    """Policy inference on rows of observations."""
 
     log_std: NDArray[np.float32]  # [W] of a Gaussian head, or [0]
 
     def load(self, weights: Weights) -> None:
-        """Play these weights from now on."""
+        """Load the weights of a policy version."""
         ...
 
     def act(self, obs: NDArray[Any], state: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Map obs [B, *shape] and state [B, S] to outputs of the head [B, W] and the next state [B, S]."""
+        """Map obs [B, *shape] and state [B, S] to head outputs [B, W] and the next state [B, S]."""
         ...
 
 
 def make_actor(architecture: Architecture, device: str = "cpu") -> Actor:
-    """The fastest actor for an architecture on a device."""
+    """Return the fastest actor for an architecture on a device."""
     if architecture.is_dense and device == "cpu":
         return DenseActor(architecture)
-    # Torch takes seconds to import and most workers never need it.
+    # Torch takes seconds to import, and most workers do not need it.
     from paddock.algos.networks.actor_critic import TorchActor
 
     return TorchActor(architecture, device)
 
 
 class DenseActor:
-    """The policy half of a dense network, whose parameters come first in the flat vector.
+    """Policy of a dense network; outputs are bit-identical for every batch size and CPU.
 
-    They are the log standard deviations of a Gaussian, then the layers. A row's outputs have the same bits in any
-    company, on every processor.
+    Its parameters come first in the flat vector: log standard deviations, then the layers.
     """
 
     def __init__(self, architecture: Architecture) -> None:
+        """Prepare the network; weights follow with `load`."""
         self._architecture = architecture
         self._forward = DenseForward(architecture.policy_layout, architecture.activation)
         self.log_std = np.zeros(0, np.float32)
@@ -64,7 +64,7 @@ class DenseActor:
         return outputs_of(self._architecture, obs, self.forward(self.features(obs))), state
 
     def features(self, obs: NDArray[Any]) -> Features:
-        """Return what the first layer sees of obs [B, *shape], normalized as these weights have it."""
+        """Return the normalized features of obs [B, *shape]."""
         inputs = self._architecture.inputs
         if inputs.sparse is not None:
             return expand(inputs.sparse, inputs.layout.octets(obs), self._weights.normalizer)
@@ -72,66 +72,68 @@ class DenseActor:
         return numbers if numbers.dtype == np.float32 and numbers.ndim == 2 else as_features(numbers, inputs.greatest)
 
     def forward(self, features: Features) -> NDArray[np.float32]:
-        """Return what the last layer gives for rows [B]; see `outputs_of`."""
+        """Return the outputs of the last layer for rows [B]."""
         return self._forward(features)
 
 
 def outputs_of(architecture: Architecture, obs: NDArray[Any], last: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return outputs of the head [B, W] for obs [B, *shape], of what the last layer gives for them."""
+    """Return head outputs [B, W] for obs [B, *shape]: expectations over a support, and masked."""
     support, legal = architecture.support, architecture.inputs.legal(obs)
     out = last if support is None else support.expect(last)
     return out if legal is None else architecture.head.masked(out, legal)
 
 
 class ActorPolicy:
-    """A policy as evaluation uses it: the most likely action, or one drawn; the state is that of the LSTM."""
+    """Policy for evaluation; actions are the most likely ones, or sampled if a generator is given."""
 
     def __init__(
         self, architecture: Architecture, weights: Weights, generator: np.random.Generator | None = None
     ) -> None:
+        """Load the weights."""
         self.parameters = weights.parameters
         self.architecture, self.weights, self._generator = architecture, weights, generator
         self._actor = make_actor(architecture)
         self._actor.load(weights)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the weights without the actor."""
         return type(self), (self.architecture, self.weights, self._generator)
 
     @property
     def inputs(self) -> Inputs:
-        """What it sees of observations."""
+        """Input specification."""
         return self.architecture.inputs
 
     @property
     def has_distribution(self) -> bool:
-        """Whether training draws actions from its outputs."""
+        """Return True if training samples actions from its outputs."""
         return self.architecture.has_distribution
 
     @property
     def draws(self) -> bool:
-        """Whether actions are drawn."""
+        """Return True if actions are sampled."""
         return self._generator is not None
 
     def drawing(self, generator: np.random.Generator) -> "ActorPolicy":
-        """Return the same policy with actions as training takes them: drawn, from this generator."""
+        """Return the same policy with actions sampled from a generator, as in training."""
         return ActorPolicy(self.architecture, self.weights, generator)
 
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
-        """Map obs [B, ...] to actions [B, ...]; state None begins new episodes."""
+        """Map obs [B, ...] to actions [B, ...]; state None starts new episodes."""
         out, state = self.outputs(obs, state)
         head = self.architecture.head
         noise = None if self._generator is None else head.sample_noise(self._generator, (len(obs),))
         return head.to_env(head.sample(out, self._actor.log_std, noise)), {}, state
 
     def outputs(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[np.float32], Any]:
-        """Map obs [B, ...] to outputs of the head [B, W] and the next state; state None begins new episodes."""
+        """Map obs [B, ...] to head outputs [B, W] and the next state; state None starts new episodes."""
         if state is None:
             state = np.zeros((len(obs), self.architecture.state_width), np.float32)
         return self._actor.act(obs, state)
 
 
 def as_features(obs: NDArray[Any], greatest: int) -> NDArray[np.float32]:
-    """Observations as flat rows of float32; bytes up to the greatest from 0 to 1."""
-    with np.errstate(over="ignore"):  # learners refuse observations that overflow
+    """Return observations as flat rows of float32; bytes are scaled to [0, 1]."""
+    with np.errstate(over="ignore"):  # learners reject observations that overflow
         flat = obs.reshape(len(obs), -1).astype(np.float32)
     return flat / np.float32(greatest) if obs.dtype == np.uint8 else flat

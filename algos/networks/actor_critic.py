@@ -1,4 +1,4 @@
-"""Actor and critic in torch: encode, an optional LSTM, decode."""
+"""Actor-critic network in torch: encoder, optional LSTM, policy and value heads."""
 
 import contextlib
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ ALIGNMENT = 64  # bytes, of a tensor's memory on a CPU
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch compute in one thread: the last bits of what is orthogonal depend on how many made it."""
+    """Run torch on one thread, since orthogonal initialization depends on the number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -35,27 +35,25 @@ def one_thread() -> Iterator[None]:
 
 
 class ActorCritic(nn.Module):
-    """What the policy and the value are computed from; the policy's parameters are registered first.
+    """Policy and value network; the policy's parameters are registered first.
 
     Weights are orthogonal with gain sqrt(2), 0.01 for the policy's output and 1 for the value's; biases are 0.
     """
 
     def __init__(self, architecture: Architecture, seed: int, *, critic: bool = True) -> None:
-        """Args:
-        critic: whether there is a value; without one, whose parameters are the last, it can `act` and no more.
-        """
+        """Initialize the network; without `critic` it has no value function, and can only `act`."""
         super().__init__()
         self.architecture = architecture
         with one_thread():
-            self._draw(architecture, critic, torch.Generator().manual_seed(seed % 2**63))
-        if architecture.is_dense:  # as where there is no torch, to the same bits on every processor
-            drawn = init_parameters(DenseShape.of(architecture), architecture.initial_log_std, seed)
-            nn.utils.vector_to_parameters(torch.from_numpy(drawn), self.parameters())
+            self._build(architecture, critic, torch.Generator().manual_seed(seed % 2**63))
+        if architecture.is_dense:  # the same initialization as in C, bit-identical on every CPU
+            initial = init_parameters(DenseShape.of(architecture), architecture.initial_log_std, seed)
+            nn.utils.vector_to_parameters(torch.from_numpy(initial), self.parameters())
 
-    def _draw(self, architecture: Architecture, critic: bool, generator: torch.Generator) -> None:
+    def _build(self, architecture: Architecture, critic: bool, generator: torch.Generator) -> None:
         self.policy_encoder, width = make_encoder(architecture, generator)
         self.policy_head = linear(width, architecture.outputs, 0.01, generator)
-        # A module's own parameters come before those of its parts: these are the first of the flat vector.
+        # Parameters of a module precede those of its submodules, so this is the start of the flat vector.
         self.log_std = nn.Parameter(torch.full((architecture.head.num_log_std,), architecture.initial_log_std))
         apart = critic and not architecture.shared
         self.value_encoder = make_encoder(architecture, generator)[0] if apart else None
@@ -64,28 +62,28 @@ class ActorCritic(nn.Module):
         self.lstm = _lstm(architecture.features, generator) if architecture.lstm else None
 
     def encode(self, obs: Tensor) -> Tensor:
-        """Map what `Architecture.prepare` gives [B, ...] to features [B, F], of the policy and then of the value."""
+        """Map inputs [B, ...] from `Architecture.prepare` to features [B, F] of the policy, then of the value."""
         features = self.policy_encoder(obs)
         return features if self.value_encoder is None else torch.cat([features, self.value_encoder(obs)], 1)
 
     def decode(self, features: Tensor, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Map features [B, F] to outputs of the head [B, W], the lowest where `obs` says not legal, and values [B]."""
+        """Map features [B, F] to masked head outputs [B, W] and values [B]."""
         policy, value = (features, features) if self.value_encoder is None else features.chunk(2, 1)
         return self._outputs(policy, obs), self.value_head(value).squeeze(1)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Map what `Architecture.prepare` gives [B, ...] to outputs [B, W] and values [B], without memory."""
+        """Map inputs [B, ...] to head outputs [B, W] and values [B], without LSTM."""
         return self.decode(self.encode(obs), obs)
 
     def act(self, obs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Like `step`, without values, which cost nothing where there is no memory."""
+        """Map inputs [B, ...] to head outputs and the next state, skipping values if there is no LSTM."""
         if self.lstm is None:
             return self.policy(obs), state
         out, _, after = self.step(obs, state)
         return out, after
 
     def policy(self, obs: Tensor) -> Tensor:
-        """Map [B, ...] to outputs [B, W], without memory and without values."""
+        """Map inputs [B, ...] to head outputs [B, W], without LSTM and values."""
         return self._outputs(self.policy_encoder(obs), obs)
 
     def _outputs(self, features: Tensor, obs: Tensor) -> Tensor:
@@ -95,7 +93,7 @@ class ActorCritic(nn.Module):
         return out if legal is None else masked(out, legal)
 
     def step(self, obs: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Like `forward`, with the memory [B, S] before and after."""
+        """Map inputs and LSTM state [B, S] to head outputs, values and the next state."""
         features = self.encode(obs)
         if self.lstm is not None:
             output, cell = self.lstm(features, state.chunk(2, 1))
@@ -105,12 +103,9 @@ class ActorCritic(nn.Module):
     def unroll(
         self, obs: Tensor, state: Tensor, start: Tensor, acts: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Map sequences [T, B, *shape] to outputs [T, B, W], values [T, B] and the memory after each step [T, B, S].
+        """Map sequences [T, B, *shape] to outputs [T, B, W], values [T, B] and states after each step [T, B, S].
 
-        Args:
-            state: [B, S], before the first step.
-            start: [T, B], whether an episode begins at that step; the memory is then empty.
-            acts: [T, B], whether the row acts in that step; if not, the memory stays as it is. None: all do.
+        The other arguments are those of `lstm.unroll`.
         """
         T, B = obs.shape[:2]
         flat = obs.flatten(0, 1)
@@ -135,51 +130,49 @@ class ActorCritic(nn.Module):
 
 
 def acting_network(architecture: Architecture) -> ActorCritic:
-    """Return the network that acts, to be given parameters: without the value, unless both have one memory."""
+    """Return an uninitialized network for acting: without value function, unless both share an LSTM."""
     return ActorCritic(architecture, seed=0, critic=architecture.lstm)
 
 
 def expect(logits: Tensor, support: Support) -> Tensor:
-    """Map logits [..., N] of a distribution over atoms to its mean [...]; see `Support.expect`."""
+    """Return the mean [...] of distributions over atoms with logits [..., N]."""
     mean: Tensor = torch.softmax(logits, -1) @ torch.from_numpy(support.values).to(logits.device)
     return mean
 
 
 def masked(out: Tensor, legal: Tensor) -> Tensor:
-    """Return outputs [..., W] of which those that are not legal have probability 0, and pass no gradient.
+    """Give outputs [..., W] that are not `legal` [..., W] probability 0 and no gradient.
 
-    Args:
-        legal: [..., W] bool, true for what is no choice; that each choice has something legal was seen by
-            `Head.masked` when the actions were taken.
+    `legal` is True for continuous outputs. `Head.masked` has checked that each component has a legal action.
     """
     return torch.where(legal, out, LOWEST)
 
 
 def copy_to(array: NDArray, device: torch.device) -> Tensor:
-    """Copy an array to a device, on a CPU to memory that torch aligns.
+    """Copy an array to a device, on a CPU to aligned memory.
 
-    On some processors the last bits of products depend on whether their factors lie at a multiple of 16 bytes, which of
-    NumPy's arrays depends on where they come from: a row among others, a message.
+    On some CPUs the last bits of products depend on 16-byte alignment, which views of NumPy arrays do not guarantee.
     """
     return torch.tensor(array, device=device)
 
 
 def aligned(tensor: Tensor) -> Tensor:
-    """Return a tensor that lies as one of its own does, as a part of another may not; see `copy_to`."""
+    """Return the tensor, copied if its memory is not aligned."""
     return tensor.clone() if tensor.data_ptr() % ALIGNMENT else tensor
 
 
 def as_tensor(obs: NDArray, device: torch.device) -> Tensor:
-    """Observations on a device; bytes stay bytes until the encoder."""
+    """Copy observations to a device; bytes stay bytes until the encoder."""
     return copy_to(obs if obs.dtype == np.uint8 else obs.astype(np.float32, copy=False), device)
 
 
 class TorchActor:
-    """Acts through torch: on the CPU with one thread's arithmetic, for images and memory; on a GPU, whatever it is."""
+    """Actor in torch, for networks with an encoder or LSTM, and for GPUs."""
 
     def __init__(self, architecture: Architecture, device: str = "cpu") -> None:
+        """Build the network; weights follow with `load`."""
         self._device = torch.device(device)
-        # Several threads may act on one GPU, beside who learns: on a stream of its own none waits for the others.
+        # A separate stream, since several actors and the learner may use one GPU concurrently.
         self._stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
         self._network = acting_network(architecture).to(self._device)
         self._architecture = architecture
@@ -188,21 +181,21 @@ class TorchActor:
     def load(self, weights: Weights) -> None:
         """See `Actor.load`."""
         self._weights = weights
-        with self._in_turn():
+        with self._on_stream():
             parameters = copy_to(weights.parameters, self._device)
             nn.utils.vector_to_parameters(parameters, self._network.parameters())
             self.log_std = self._network.log_std.detach().cpu().numpy()
 
     def act(self, obs: NDArray, state: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """See `Actor.act`."""
-        with torch.inference_mode(), self._in_turn():
-            seen = as_tensor(self._architecture.prepare(obs, self._weights), self._device)
-            given, after = self._network.act(seen, copy_to(state, self._device))
-            out, memory = given.cpu().numpy(), after.cpu().numpy()
+        with torch.inference_mode(), self._on_stream():
+            inputs = as_tensor(self._architecture.prepare(obs, self._weights), self._device)
+            outputs, after = self._network.act(inputs, copy_to(state, self._device))
+            out, memory = outputs.cpu().numpy(), after.cpu().numpy()
         legal = self._architecture.inputs.legal(obs)
         return out if legal is None else self._architecture.head.masked(out, legal), memory
 
-    def _in_turn(self) -> contextlib.AbstractContextManager[object]:
+    def _on_stream(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
 

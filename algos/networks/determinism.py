@@ -1,4 +1,4 @@
-"""GPUs that give the same bits again: sums in one order, of whole float32."""
+"""Bit-reproducible computation on GPUs."""
 
 import contextlib
 import os
@@ -9,21 +9,21 @@ from typing import Any
 import torch
 
 _lock = threading.Lock()
-_inside = 0  # threads that asked for one order and have not left
-_order = contextlib.ExitStack()  # which they have
+_inside = 0  # threads in a deterministic block
+_settings = contextlib.ExitStack()  # restores torch's settings
 
 
 @contextlib.contextmanager
 def deterministic() -> Iterator[None]:
-    """Have GPUs add up in one order, and keep all bits of factors, so that the same numbers give the same bits.
+    """Use deterministic algorithms and full float32 precision on GPUs.
 
-    Torch warns of what an encoder of somebody's own does that has no such order. It has one setting for the whole
-    process, so where several threads ask, the last to leave restores it.
+    Torch warns about nondeterministic operations in custom encoders. The setting is global, so the last of several
+    threads restores it.
     """
     global _inside
     with _lock:
         if not _inside:
-            _order.enter_context(_deterministic())
+            _settings.enter_context(_deterministic())
         _inside += 1
     try:
         yield
@@ -31,33 +31,33 @@ def deterministic() -> Iterator[None]:
         with _lock:
             _inside -= 1
             if not _inside:
-                _order.close()
+                _settings.close()
 
 
 @contextlib.contextmanager
 def _deterministic() -> Iterator[None]:
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which cuBLAS reads as it begins
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts
     enabled, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     memory: Any = torch.utils.deterministic
     fills = memory.fill_uninitialized_memory
-    convolutions, name, whole = _factors()
-    kept = getattr(convolutions, name)
+    convolutions, name, full = _precision_setting()
+    previous = getattr(convolutions, name)
     torch.use_deterministic_algorithms(True, warn_only=True)
-    memory.fill_uninitialized_memory = False  # which takes time, and nobody reads it
-    setattr(convolutions, name, whole)
+    memory.fill_uninitialized_memory = False  # saves time
+    setattr(convolutions, name, full)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(enabled, warn_only=warns)
         memory.fill_uninitialized_memory = fills
-        setattr(convolutions, name, kept)
+        setattr(convolutions, name, previous)
 
 
-def _factors() -> tuple[Any, str, Any]:
-    """Return where torch is told how many bits of their factors convolutions keep, by what name, and what says: all."""
+def _precision_setting() -> tuple[Any, str, Any]:
+    """Return the object and attribute that set the precision of convolutions, and the value for full float32."""
     cudnn: Any = torch.backends.cudnn
     try:
         cudnn.allow_tf32  # noqa: B018
-    except RuntimeError:  # somebody has used the newer name, beside which torch refuses this one
+    except RuntimeError:  # torch rejects the old name once the new one was used
         return cudnn.conv, "fp32_precision", "ieee"
     return cudnn, "allow_tf32", False

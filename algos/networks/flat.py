@@ -1,4 +1,4 @@
-"""Policies over flat parameters: a small network, a population of them evaluated at once, and one alone."""
+"""Policies with flat parameters: a small MLP, batched evaluation of a population, and a single policy."""
 
 import functools
 import itertools
@@ -22,84 +22,67 @@ Activation = Literal["tanh", "relu"]
 
 
 def check_hidden_sizes(hidden_sizes: Sequence[int], usual: Sequence[int], features: int = 0) -> None:
-    """Check the widths of hidden layers.
-
-    Args:
-        features: F, the width of what an LSTM takes and gives; 0: there is none.
-
-    Raises:
-        ConfigError: one is not positive, or their weights do not fit in this machine's memory.
-    """
-    told = f"hidden_sizes={list(hidden_sizes)}"
-    require(all(width >= 1 for width in hidden_sizes), f"{told} must list positive widths; try {list(usual)}")
+    """Raise ConfigError unless hidden sizes are positive and fit in memory; `features` is the width of an LSTM or 0."""
+    setting = f"hidden_sizes={list(hidden_sizes)}"
+    require(all(width >= 1 for width in hidden_sizes), f"{setting} must list positive widths; try {list(usual)}")
     count = sum(math.prod(two) for two in itertools.pairwise((1, *hidden_sizes, 1)))
-    # An LSTM has four gates, each of which takes the features and its own last output.
-    check_memory(told + " with an LSTM" * bool(features), count + 8 * features**2, "weights", list(usual))
+    # Each of an LSTM's four gates has weights for the input and the hidden state.
+    check_memory(setting + " with an LSTM" * bool(features), count + 8 * features**2, "weights", list(usual))
 
 
 def check_memory(setting: str, count: int, what: str, usual: object) -> None:
-    """Check that this machine has the memory that a setting takes at least.
+    """Raise ConfigError unless `count` float32 values fit in this machine's memory.
 
     Args:
-        setting: with its value.
-        count: of numbers, of 4 bytes each.
-        what: they are.
-        usual: a value that suits most.
-
-    Raises:
-        ConfigError: it has less.
+        setting: the setting and its value, for the message.
+        count: number of values.
+        what: name of the values.
+        usual: a typical value of the setting.
     """
-    taken, memory = 4 * count, memory_bytes()
-    remedy = f"take less, such as {usual}"
-    require(
-        taken <= memory,
-        f"{setting} has {format_bytes(taken)} of {what}, and this machine has {format_bytes(memory)}; {remedy}",
-    )
+    needed, memory = 4 * count, memory_bytes()
+    problem = f"{setting} needs {format_bytes(needed)} of {what}, but this machine has {format_bytes(memory)}"
+    require(needed <= memory, f"{problem}: reduce it, for example to {usual}")
 
 
 @dataclass(frozen=True)
 class MLP:
-    """A feed-forward network on a flat vector of parameters, and the head that takes its outputs."""
+    """Feed-forward network on a flat parameter vector, with its action head."""
 
     inputs: Inputs
-    hidden_sizes: tuple[int, ...]  # widths between the numbers of an observation and the outputs
+    hidden_sizes: tuple[int, ...]
     activation: Activation  # between layers
 
     @classmethod
     def for_spaces(
         cls, observations: Layout, action: gymnasium.Space, hidden_sizes: tuple[int, ...], activation: Activation
     ) -> "MLP":
-        """The network for an environment; observations go in as numbers.
-
-        Raises:
-            ConfigError: the action space is not supported, or a width is not positive or too large.
-        """
+        """Return the network for an environment; raise ConfigError for unsupported action spaces or widths."""
         head = make_head(action, stochastic=False, masked=masked_paths(observations))
         check_hidden_sizes(hidden_sizes, [40, 40])
         return cls(Inputs(observations, head), hidden_sizes, activation)
 
     @property
     def head(self) -> Head:
-        """What takes the outputs."""
+        """Action head."""
         return self.inputs.head
 
     @functools.cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Widths from observation to output."""
+        """Layer widths from features to outputs."""
         return self.inputs.width, *self.hidden_sizes, self.head.width
 
     @functools.cached_property
     def network(self) -> Network:
-        """What computes it."""
+        """Native implementation."""
         head = self.head
         if not isinstance(head, LeafHead):
-            return Network(self.sizes, self.activation, "unbounded")  # the head squashes what is bounded
+            return Network(self.sizes, self.activation, "unbounded")  # the head applies tanh
         kind = str(head.kind)
         if head.sizes:
             kind = "discrete" if head.shape == () else "multi_discrete"
         features = self.inputs.sparse if kind == "discrete" else None
         if features is not None and self.inputs.legal_width and features.legal < 0:
-            features = None  # native code reads what is legal from bytes side by side
+            features = None  # native code needs contiguous masks
         low, high = (head.low, head.high) if kind == "bounded" else ((), ())
         return Network(self.sizes, self.activation, kind, low, high, features)
 
@@ -109,38 +92,40 @@ class MLP:
 
     @property
     def num_parameters(self) -> int:
-        """P, the length of the flat vector."""
+        """Number of parameters P."""
         return self.network.num_parameters
 
 
 class Population:
-    """S networks of one architecture, each with parameters of its own, in one call.
+    """S networks of one architecture with different parameters, evaluated in one call.
 
-    A network's output depends on its own row alone: the arithmetic of a row is the same for every S.
+    Each output depends on its row only, and is bit-identical for every S.
     """
 
     def __init__(self, mlp: MLP, slots: int) -> None:
+        """Allocate S networks."""
         self.mlp = mlp
         self._networks = Networks(mlp.network, slots)
 
     def load(self, slot: int, parameters: NDArray[np.float32]) -> None:
-        """Give network `slot` the flat parameters [P]."""
+        """Set the flat parameters [P] of network `slot`."""
         self._networks.parameters[slot] = parameters
 
     def act(self, obs: NDArray[np.float32], legal: NDArray[np.bool_] | None = None) -> NDArray[Any]:
-        """Map observations [S, O] to actions [S, ...], row by row through its own network; `legal` is [S, W]."""
+        """Map observations [S, O] to actions [S, ...], one network per row; `legal` is an action mask [S, W]."""
         out = self.outputs(obs)
         return self.mlp.head(out if legal is None else self.mlp.head.masked(out, legal))
 
     def outputs(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Map observations [S, O] to what the head takes [S, W]."""
+        """Map observations [S, O] to head outputs [S, W]."""
         return self._networks(obs)
 
 
 class FlatPolicy:
-    """One network alone, with its normalizer; keeps no state between calls."""
+    """Stateless policy of one network, with its observation normalizer."""
 
     def __init__(self, mlp: MLP, parameters: NDArray[np.float32], normalizer: Normalizer | None) -> None:
+        """Load flat parameters [P]."""
         self.parameters = parameters
         self.mlp = mlp
         self.normalizer = normalizer
@@ -148,11 +133,12 @@ class FlatPolicy:
         self._network.load(0, parameters)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the parameters without the network."""
         return type(self), (self.mlp, self.parameters, self.normalizer)
 
     @property
     def inputs(self) -> Inputs:
-        """What it sees of observations."""
+        """Input specification."""
         return self.mlp.inputs
 
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
@@ -161,7 +147,7 @@ class FlatPolicy:
         return self.mlp.head(out), {}, state
 
     def outputs(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[np.float32], Any]:
-        """Map obs [B, ...] to what the head takes [B, W]; there is no state."""
+        """Map obs [B, ...] to head outputs [B, W]; the state is returned unchanged."""
         flat = self.mlp.inputs.numbers(obs).astype(np.float32)
         if self.normalizer is not None:
             flat = self.normalizer(flat)

@@ -1,6 +1,6 @@
-"""Policies as native code plays them: whole episodes of the most likely actions, or many steps of drawn ones in a call.
+"""Policies in native code: whole episodes of the most likely actions, or many steps of sampled ones per call.
 
-It reads weights [in, out], where torch and what is learned in its layout have them [out, in].
+Native weights are [in, out]; torch's are [out, in].
 """
 
 from dataclasses import dataclass
@@ -19,44 +19,42 @@ from paddock.envs.native.steps import Sampling, StepPlayer, Steps, StochasticNet
 from paddock.envs.native.vector import NativeVectorEnv
 from paddock.envs.vector import VectorEnv
 
-NOTHING = np.zeros(0, np.float32)  # of choices, which have no bounds
+NOTHING = np.zeros(0, np.float32)  # bounds of discrete actions
 
 
 @dataclass(frozen=True, eq=False)
 class NativePolicy:
-    """A policy whose whole episodes native code may play; `paddock.envs.native.rollout.supports` says in which environments."""
+    """Deterministic policy for native episodes, in environments that `native.rollout.supports`."""
 
     network: Network
     parameters: NDArray[np.float32]  # [P]
-    normalizer: Normalizer | None  # of observations; None: they are taken as they are
+    normalizer: Normalizer | None  # of observations, or None
 
     @classmethod
     def of(cls, policy: Any) -> "NativePolicy | None":
-        """Return it; None where its network is none for native code, or its actions are drawn."""
+        """Return the native form of a policy; None if its network is unsupported or actions are sampled."""
         if isinstance(policy, FlatPolicy):
-            own = policy.mlp.network
-            known = policy.inputs.plain or own.features is not None
-            return cls(own, policy.parameters, policy.normalizer) if known else None
+            network = policy.mlp.network
+            known = policy.inputs.plain or network.features is not None
+            return cls(network, policy.parameters, policy.normalizer) if known else None
         if not isinstance(policy, ActorPolicy) or policy.draws:
             return None
-        network = network_of(policy.architecture)
-        if network is None:
+        greedy = network_of(policy.architecture)
+        if greedy is None:
             return None
-        weights = policy.weights
-        return cls(network, _in_order(policy.architecture, weights), weights.normalizer)
+        return cls(greedy, _to_native(policy.architecture, policy.weights), policy.weights.normalizer)
 
 
 def network_of(architecture: Architecture) -> Network | None:
-    """Return the policy's half of an architecture as native code has it, for its most likely actions; None: it has not.
+    """Return the native policy network for the most likely actions; None if unsupported.
 
-    The array of a Box goes in, or rows of bytes whose features are almost all zeros; one action comes out: a choice, or
-    of a Box numbers of one kind.
+    Inputs are the array of a Box, or sparse rows of bytes; the action is one discrete or continuous space.
     """
     head = _head_of(architecture)
     if head is None:
         return None
     sizes = architecture.policy_layout.sizes
-    if head.native_mode is not None:  # of means alone, whatever else the outputs are
+    if head.native_mode is not None:  # means only
         sizes = (*sizes[:-1], head.components)
         return Network(sizes, architecture.activation, head.native_mode, head.low, head.high)
     one_choice = isinstance(head, Categorical) and head.shape == ()
@@ -64,17 +62,17 @@ def network_of(architecture: Architecture) -> Network | None:
     return Network(sizes, architecture.activation, "discrete", features=features) if one_choice else None
 
 
-def _in_order(architecture: Architecture, weights: Weights) -> NDArray[np.float32]:
-    """The policy's layers, without log standard deviations before them or among their outputs, and the value's."""
+def _to_native(architecture: Architecture, weights: Weights) -> NDArray[np.float32]:
+    """Return the policy's layers without log standard deviations and value function, as [in, out]."""
     head = architecture.head
     *layers, (last, bias) = architecture.policy_layout.layers(weights.parameters[head.num_log_std :])
     if isinstance(head, Numbers):
         last, bias = last[:, : head.components], bias[: head.components]
-    return np.concatenate([part.ravel() for layer in [*layers, (last, bias)] for part in layer])
+    return np.concatenate([array.ravel() for layer in [*layers, (last, bias)] for array in layer])
 
 
 def _head_of(architecture: Architecture) -> LeafHead | None:
-    """The head of a dense network of plain numbers that takes its outputs as they are; None: it is another."""
+    """Return the head of a dense network that native code supports; None otherwise."""
     head, inputs = architecture.head, architecture.inputs
     if not isinstance(head, LeafHead) or not architecture.is_dense or architecture.support is not None:
         return None
@@ -87,17 +85,17 @@ def _head_of(architecture: Architecture) -> LeafHead | None:
 
 
 def make_player(architecture: Architecture, venv: VectorEnv) -> "Player | None":
-    """Return what plays there natively; None where environments, network or actions have no native version."""
-    drawing = drawing_of(architecture)
-    if drawing is None or not isinstance(venv, NativeVectorEnv) or venv.seats > 1:
+    """Return a native player; None if environments, network or actions are unsupported."""
+    network = stochastic_network(architecture)
+    if network is None or not isinstance(venv, NativeVectorEnv) or venv.seats > 1:
         return None
     if library.describe(venv.task.name).row_bytes and architecture.inputs.sparse is None:
         return None
-    return Player(architecture, StepPlayer(venv, drawing))
+    return Player(architecture, StepPlayer(venv, network))
 
 
-def drawing_of(architecture: Architecture) -> StochasticNetwork | None:
-    """Return how native code draws actions as this architecture does; None where it cannot."""
+def stochastic_network(architecture: Architecture) -> StochasticNetwork | None:
+    """Return the native network that samples actions; None if unsupported."""
     head = _head_of(architecture)
     if head is None:
         return None
@@ -114,14 +112,15 @@ def drawing_of(architecture: Architecture) -> StochasticNetwork | None:
 
 
 class Player:
-    """A learned policy in native environments: what `DenseActor` and its head do, without Python between steps."""
+    """Policy that plays native environments like `DenseActor`, without Python between steps."""
 
     def __init__(self, architecture: Architecture, player: StepPlayer) -> None:
+        """Wrap a native player; weights follow with `load`."""
         self._log_stds = architecture.head.num_log_std
         self._player = player
 
     def load(self, weights: Weights) -> None:
-        """Play these weights from now on."""
+        """Load the weights of a policy version."""
         log_std, rest = np.split(weights.parameters, [self._log_stds])
         self._player.load(rest, log_std, weights.normalizer)
 

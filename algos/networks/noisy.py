@@ -1,4 +1,4 @@
-"""Noisy networks (Fortunato et al. 2018, arXiv:1706.10295): dense layers explore by noise of their parameters."""
+"""NoisyNets (Fortunato et al. 2018, arXiv:1706.10295): exploration by parameter noise in dense layers."""
 
 from collections.abc import Callable
 
@@ -8,15 +8,14 @@ from torch import Tensor, nn
 
 from paddock.algos.networks.training import ParameterVector, attach_gradients, builtin_layers, copy_network, flatten
 
-ONLINE, TARGET, ACTING = range(3)  # whose noise it is
+ONLINE, TARGET, ACTING = range(3)  # noise streams
 
 
 class NoisyNetworks:
-    """A network and its target, each of parameters mean + deviation * noise; means and deviations are what is learned.
+    """Network and target network with parameters mean + sigma * noise; means and sigmas are learned.
 
-    The noise of a dense layer is factorised: f(p) f(q) of a normal number for each input and one for each output, where
-    f(x) = sgn(x) sqrt(|x|). Convolutions and encoders of somebody's own have none. It depends on the number of the
-    update, or of the rollout, alone.
+    The noise of a dense layer is factorised: f(p) f(q) of one normal sample per input and output, with
+    f(x) = sgn(x) sqrt(|x|). Convolutions and custom encoders have none. It depends on the update or rollout index only.
     """
 
     def __init__(
@@ -26,11 +25,9 @@ class NoisyNetworks:
         generator: Callable[[int, int], np.random.Generator],
         adam_epsilon: float,
     ) -> None:
-        """Take the parameters of a network as means.
+        """Use the parameters of a network as means, with initial deviations sigma / sqrt(inputs of the layer).
 
-        Args:
-            sigma: deviations are at first this much of 1 / sqrt(inputs of the layer).
-            generator: the one for a number and for whose noise it is, ONLINE, TARGET or ACTING.
+        `generator` returns the random generator of an index and a stream: ONLINE, TARGET or ACTING.
         """
         self._generator = generator
         self._theta = flatten(network)
@@ -51,44 +48,44 @@ class NoisyNetworks:
         self._noise = torch.zeros_like(self._theta)  # of the online network
 
     def resample(self, update: int) -> None:
-        """Give both networks the noise of an update."""
-        self._noise = self._draw(update, ONLINE)
-        _place(self._theta, self.learned.theta, self._noise)
-        _place(self._target_theta, self.targets, self._draw(update, TARGET))
+        """Resample the noise of both networks for an update."""
+        self._noise = self._sample(update, ONLINE)
+        _set_parameters(self._theta, self.learned.theta, self._noise)
+        _set_parameters(self._target_theta, self.targets, self._sample(update, TARGET))
 
     def zero_grad(self) -> None:
-        """Let gradients of the online network be 0."""
+        """Reset the gradients of the online network."""
         self._gradient.zero_()
 
     @torch.no_grad()
     def split_gradient(self) -> None:
-        """Pass the gradients of the online network on to means and deviations."""
+        """Compute the gradients of means and deviations from those of the online network."""
         mean, deviation = self.learned.gradient.chunk(2)
         mean.copy_(self._gradient)
         torch.mul(self._gradient, self._noise, out=deviation)
 
     def act(self, rollout: int | None) -> None:
-        """Give the online network the noise of a rollout; None: none, until the next update."""
-        noise = torch.zeros_like(self._theta) if rollout is None else self._draw(rollout, ACTING)
-        _place(self._theta, self.learned.theta, noise)
+        """Set the online network's noise for a rollout; None removes it until the next update."""
+        noise = torch.zeros_like(self._theta) if rollout is None else self._sample(rollout, ACTING)
+        _set_parameters(self._theta, self.learned.theta, noise)
 
-    def _draw(self, number: int, whose: int) -> Tensor:
-        """The noise [P] of all parameters."""
+    def _sample(self, index: int, stream: int) -> Tensor:
+        """Return the noise [P] of all parameters."""
         count = sum(outputs + inputs for _, outputs, inputs in self._layers)
-        normal = self._generator(number, whose).standard_normal(count, dtype=np.float32)
+        normal = self._generator(index, stream).standard_normal(count, dtype=np.float32)
         factors = torch.from_numpy(np.copysign(np.sqrt(np.abs(normal)), normal)).to(self._theta.device)
         noise, first = torch.zeros_like(self._theta), 0
         for start, outputs, inputs in self._layers:
-            out, given = factors[first : first + outputs + inputs].split([outputs, inputs])
+            out, into = factors[first : first + outputs + inputs].split([outputs, inputs])
             weights = outputs * inputs
-            torch.outer(out, given, out=noise[start : start + weights].view(outputs, inputs))
+            torch.outer(out, into, out=noise[start : start + weights].view(outputs, inputs))
             noise[start + weights : start + weights + outputs] = out
             first += outputs + inputs
         return noise
 
 
 @torch.no_grad()
-def _place(theta: Tensor, learned: Tensor, noise: Tensor) -> None:
+def _set_parameters(theta: Tensor, learned: Tensor, noise: Tensor) -> None:
     """Set parameters [P] to means and deviations [2P] with noise [P]."""
     mean, deviation = learned.chunk(2)
     torch.add(mean, deviation * noise, out=theta)

@@ -1,6 +1,6 @@
-"""A policy as an ONNX graph (opset 17): what it does to observations, its network, and its most likely action.
+"""Export of policies as ONNX graphs (opset 17): preprocessing, network and most likely action.
 
-Written node by node, so that the graph is small, the same on every version of torch, and needs no tracer.
+Graphs are built node by node, so they are small and independent of torch's version and tracer.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,36 +22,31 @@ from paddock.algos.networks.support import Support
 from paddock.envs.errors import require
 from paddock.envs.native.networks import Normalizer
 
-OPSET, IR = 17, 8  # as old as the operators allow: onnxruntime 1.13 reads it
+OPSET, IR = 17, 8  # the oldest with these operators; works with onnxruntime 1.13
 FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
 KINDS = f"{FlatPolicy.__name__} or {ActorPolicy.__name__}"
 
 
 def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes: dict[str, str]) -> onnx.ModelProto:
-    """Write a policy down.
+    """Build the ONNX model of a FlatPolicy or ActorPolicy.
 
-    Args:
-        policy: a FlatPolicy or an ActorPolicy.
-        shape, dtype: of one observation that is an array; see `Inputs.feed` of what others come in.
-        notes: kept in the file, by their names.
-
-    Returns:
-        Inputs: as `Inputs.feed` gives them, and of a policy with a memory `state` [B, S], zeros before an episode.
-        Outputs: `action` [B, ...] as the environment takes it, or where it is a Dict or Tuple one for each leaf, named
-        by its path as `action.arm.0`; `output` [B, W] of the network, from which it is made; and `next_state` [B, S].
+    Inputs are those of `Inputs.feed` and, with an LSTM, `state` [B, S], zeros at the start of an episode. Outputs are
+    `action` [B, ...] in the environment's format (for Dict and Tuple one per leaf, named as `action.arm.0`), the
+    network's `output` [B, W], and `next_state` [B, S]. `shape` and `dtype` are those of array observations, `notes` are
+    stored as metadata.
 
     Raises:
-        ConfigError: a policy of another kind, or one with an encoder of somebody's own.
+        ConfigError: the policy is of another type, or has a custom encoder.
     """
-    seen = _inputs_of(policy)
-    graph = Graph({*RESERVED_NAMES, *seen.raw_names, *seen.action_names})
-    if not seen.plain:
-        shape, dtype = (seen.width,), np.dtype(np.float32)
+    spec = _inputs_of(policy)
+    graph = Graph({*RESERVED_NAMES, *spec.raw_names, *spec.action_names})
+    if not spec.plain:
+        shape, dtype = (spec.width,), np.dtype(np.float32)
     inputs = [_value("observation", dtype, *shape)]
-    each = zip(seen.raw_names, seen.raw, strict=True)
+    each = zip(spec.raw_names, spec.raw, strict=True)
     inputs += [_value(name, np.dtype(leaf.dtype), *leaf.shape) for name, leaf in each]
-    if seen.legal_width:
-        inputs.append(_value("legal", np.dtype(np.bool_), seen.legal_width))
+    if spec.legal_width:
+        inputs.append(_value("legal", np.dtype(np.bool_), spec.legal_width))
     outputs = []
     if isinstance(policy, FlatPolicy):
         head = policy.mlp.head
@@ -62,14 +57,14 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
         if architecture.lstm:
             inputs.append(_value("state", np.dtype(np.float32), architecture.state_width))
             outputs.append(_value("next_state", np.dtype(np.float32), architecture.state_width))
-    if seen.legal_width:
+    if spec.legal_width:
         out = graph.add("Where", "legal", out, graph.constant(LOWEST, np.float32))
     graph.add("Identity", out, name="output")
-    parts = graph.split(out, [leaf.width for leaf in head.leaves]) if len(head.leaves) > 1 else [out]
+    sections = graph.split(out, [leaf.width for leaf in head.leaves]) if len(head.leaves) > 1 else [out]
     actions = []
-    for name, leaf, part in zip(seen.action_names, head.leaves, parts, strict=True):
+    for name, leaf, section in zip(spec.action_names, head.leaves, sections, strict=True):
         dtype_ = np.dtype(leaf.dtype)
-        shaped = graph.add("Reshape", leaf.to_onnx(graph, part), graph.constant([-1, *leaf.shape]))
+        shaped = graph.add("Reshape", leaf.to_onnx(graph, section), graph.constant([-1, *leaf.shape]))
         graph.cast(shaped, _type(dtype_), name)
         actions.append(_value(name, dtype_, *leaf.shape))
     outputs = [*actions, _value("output", np.dtype(np.float32), head.width), *outputs]
@@ -84,47 +79,44 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
 
 def _inputs_of(policy: Any) -> Inputs:
     known = isinstance(policy, FlatPolicy | ActorPolicy)
-    require(known, f"{type(policy).__name__} is no policy that can be exported; allowed: {KINDS}")
+    require(known, f"{type(policy).__name__} cannot be exported; allowed: {KINDS}")
     network = policy.architecture.custom_encoder if isinstance(policy, ActorPolicy) else None
-    own = f"the policy has an encoder of your own, {dict(network or ()).get('_target_')}, which no graph is known for"
-    require(network is None, f"{own}; export it by torch.onnx")
+    problem = f"custom encoder {dict(network or ()).get('_target_')} cannot be exported"
+    require(network is None, f"{problem}: use torch.onnx")
     inputs: Inputs = policy.inputs
     return inputs
 
 
 class Graph:
-    """Nodes in order, and the arrays that they use."""
+    """Builder of nodes and constants."""
 
     def __init__(self, taken: Collection[str]) -> None:
-        """Begin without nodes.
-
-        Args:
-            taken: names of inputs and outputs, which nothing between them has.
-        """
+        """Start an empty graph; `taken` are the names of its inputs and outputs."""
         self.taken = taken
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
 
     def add(self, operator: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
-        """Append a node with one output; returns the output's name."""
+        """Append a node with one output; return the output's name."""
         name = name or self._free(f"{operator.lower()}_{len(self.nodes)}")
         self.nodes.append(helper.make_node(operator, inputs, [name], **attributes))
         return name
 
     def split(self, value: str, sizes: Sequence[int]) -> list[str]:
-        """Cut [B, sum(sizes)] into blocks [B, size]."""
+        """Split [B, sum(sizes)] into blocks [B, size]."""
         names = [self._free(f"split_{len(self.nodes)}_{k}") for k in range(len(sizes))]
         self.nodes.append(helper.make_node("Split", [value, self.constant(sizes)], names, axis=1))
         return names
 
     def constant(self, values: Any, dtype: Any = None) -> str:
-        """Keep an array; whole numbers are int64, as shapes are."""
+        """Add a constant array; Python integers become int64."""
         name = self._free(f"constant_{len(self.constants)}")
         array = np.ascontiguousarray(np.asarray(values, dtype))
         self.constants.append(numpy_helper.from_array(array.reshape(np.shape(values)), name))
         return name
 
     def cast(self, value: str, to: int, name: str | None = None) -> str:
+        """Cast to an ONNX type."""
         return self.add("Cast", value, name=name, to=to)
 
     def as_float(self, value: str) -> str:
@@ -136,13 +128,15 @@ class Graph:
         return self.add("Flatten", value, axis=1)
 
     def dense(self, value: str, weights: Any, bias: Any) -> str:
-        """Multiply [B, in] by weights [in, out], and add a bias [out]."""
+        """Apply a dense layer with weights [in, out] and bias [out] to [B, in]."""
         return self.add("Gemm", value, self.constant(weights), self.constant(bias))
 
     def activate(self, value: str, tanh: bool) -> str:
+        """Apply tanh or ReLU."""
         return self.add("Tanh" if tanh else "Relu", value)
 
     def clipped(self, value: str, low: Any, high: Any, dtype: Any = np.float32) -> str:
+        """Clip to [low, high]."""
         above = self.add("Max", value, self.constant(low, dtype))
         return self.add("Min", above, self.constant(high, dtype))
 
@@ -153,7 +147,7 @@ class Graph:
 
 
 def _normalized(graph: Graph, scaling: Normalizer | Weights, dtype: np.dtype[Any]) -> str:
-    """Observations as rows, normalized in the precision in which NumPy does it, in single precision."""
+    """Normalize flattened observations in NumPy's precision; the result is float32."""
     wide = np.result_type(dtype, np.float32)
     rows = graph.cast(graph.rows("observation"), DOUBLE if wide == np.float64 else FLOAT)
     centred = graph.add("Sub", rows, graph.constant(scaling.mean, wide))
@@ -175,7 +169,7 @@ def _flat_network(graph: Graph, policy: FlatPolicy, dtype: np.dtype[Any]) -> str
 
 
 def _actor_network(graph: Graph, architecture: Architecture, weights: Weights, dtype: np.dtype[Any]) -> str:
-    """Outputs of the head; of a network with a memory `next_state` too."""
+    """Add the network up to the head outputs, and `next_state` if it has an LSTM."""
     network = acting_network(architecture).requires_grad_(False)
     nn.utils.vector_to_parameters(torch.from_numpy(weights.parameters.copy()), network.parameters())
     value = "observation"
@@ -185,9 +179,9 @@ def _actor_network(graph: Graph, architecture: Architecture, weights: Weights, d
     features = _encoded(graph, network.policy_encoder, value, dtype)
     if network.lstm is not None:
         if network.value_encoder is not None:
-            apart = _encoded(graph, network.value_encoder, value, dtype)
-            features = graph.add("Concat", features, apart, axis=1)
-        features = _remembered(graph, network.lstm, features)
+            value_features = _encoded(graph, network.value_encoder, value, dtype)
+            features = graph.add("Concat", features, value_features, axis=1)
+        features = _lstm_step(graph, network.lstm, features)
         if network.value_encoder is not None:
             features = graph.split(features, [architecture.features // 2] * 2)[0]
     out = graph.dense(features, network.policy_head.weight.T, network.policy_head.bias)
@@ -195,7 +189,7 @@ def _actor_network(graph: Graph, architecture: Architecture, weights: Weights, d
 
 
 def _expected(graph: Graph, support: Support, logits: str) -> str:
-    """Expected returns [B, A] of logits [B, A * N]."""
+    """Add the expected returns [B, A] of logits [B, A * N]."""
     each = graph.add("Reshape", logits, graph.constant([0, -1, support.atoms]))
     shares = graph.add("Softmax", each, axis=2)
     return graph.add("MatMul", shares, graph.constant(support.values))
@@ -204,10 +198,10 @@ def _expected(graph: Graph, support: Support, logits: str) -> str:
 def _encoded(graph: Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[Any]) -> str:
     for layer in encoder:
         if isinstance(layer, MultiInputEncoder):
-            parts = zip(layer.layers, layer.names, layer.shapes, strict=True)
+            images = zip(layer.layers, layer.names, layer.shapes, strict=True)
             shaped = [
                 (one, graph.add("Reshape", name, graph.constant([-1, *shape])), np.dtype(np.uint8))
-                for one, name, shape in parts
+                for one, name, shape in images
             ]
             value = graph.add("Concat", value, *[_encoded(graph, *image) for image in shaped], axis=1)
         elif isinstance(layer, NumberColumns):
@@ -221,7 +215,7 @@ def _encoded(graph: Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[A
             elif layer.last:
                 value = graph.add("Transpose", value, perm=[0, 3, 1, 2])
         elif isinstance(layer, nn.Conv2d):
-            arrays = [graph.constant(part) for part in (layer.weight, layer.bias)]
+            arrays = [graph.constant(layer.weight), graph.constant(layer.bias)]
             value = graph.add("Conv", value, *arrays, kernel_shape=layer.kernel_size, strides=layer.stride)
         elif isinstance(layer, nn.Linear):
             value = graph.dense(value, layer.weight.T, layer.bias)
@@ -236,17 +230,17 @@ def _encoded(graph: Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[A
 
 
 def _standardized(graph: Graph, layer: nn.GroupNorm, value: str) -> str:
-    """Layer norm of rows [B, F] or images [B, F, H, W], over all that each has."""
+    """Add a layer norm of rows [B, F] or images [B, F, H, W]."""
     one, shape = graph.constant([1.0], np.float32), graph.add("Shape", value)
-    weight, bias = (graph.constant(part.unsqueeze(1)) for part in (layer.weight, layer.bias))
+    weight, bias = (graph.constant(array.unsqueeze(1)) for array in (layer.weight, layer.bias))
     flat = graph.add("Reshape", value, graph.constant([0, 1, -1]))
     even = graph.add("InstanceNormalization", flat, one, graph.constant([0.0], np.float32), epsilon=layer.eps)
     scaled = graph.add("Mul", graph.add("Reshape", even, graph.constant([0, layer.num_channels, -1])), weight)
     return graph.add("Reshape", graph.add("Add", scaled, bias), shape)
 
 
-def _remembered(graph: Graph, cell: nn.LSTMCell, features: str) -> str:
-    """One step of an LSTM, from `state` to `next_state`; returns its output [B, F]."""
+def _lstm_step(graph: Graph, cell: nn.LSTMCell, features: str) -> str:
+    """Add one step of an LSTM, from `state` to `next_state`; return its output [B, F]."""
     width = cell.hidden_size
     output, memory = graph.split("state", [width, width])
     by_input = graph.dense(features, cell.weight_ih.T, cell.bias_ih)
@@ -261,7 +255,7 @@ def _remembered(graph: Graph, cell: nn.LSTMCell, features: str) -> str:
 
 
 def _value(name: str, dtype: np.dtype[Any], *shape: int) -> onnx.ValueInfoProto:
-    """An input or an output [B, *shape]."""
+    """Return an input or output [B, *shape]."""
     return helper.make_tensor_value_info(name, _type(dtype), ["B", *shape])
 
 

@@ -1,4 +1,4 @@
-"""Action values of returns that are spread over atoms (Bellemare et al. 2017, arXiv:1707.06887), without torch."""
+"""Expected values of categorical return distributions (C51, Bellemare et al. 2017, arXiv:1707.06887), in NumPy."""
 
 import functools
 from dataclasses import dataclass
@@ -13,27 +13,27 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Support:
-    """The returns that a distribution lies on: N atoms, as far from one to the next."""
+    """N equally spaced atoms of a return distribution."""
 
     atoms: int  # N, at least 2
-    v_min: float  # the first
-    v_max: float  # the last
+    v_min: float  # first atom
+    v_max: float  # last atom
 
     @property
     def spacing(self) -> float:
-        """From one atom to the next."""
+        """Distance between atoms."""
         return (self.v_max - self.v_min) / (self.atoms - 1)
 
     @functools.cached_property
     def values(self) -> Floats:
-        """The atoms [N]."""
+        """Atoms [N]."""
         return (self.v_min + self.spacing * np.arange(self.atoms)).astype(np.float32)
 
     def expect(self, logits: Floats) -> Floats:
-        """Map logits [B, A * N] to expected returns [B, A], to the same bits on every processor and in any company."""
+        """Map logits [B, A * N] to expected returns [B, A], bit-identical for every batch size and CPU."""
         each = logits.reshape(len(logits), -1, self.atoms)
         shares = fast_exp(each - each.max(axis=2, keepdims=True))
-        # Running sums add from the first to the last; in which order NumPy's sums do depends on the processor.
+        # Cumulative sums have a fixed order; that of NumPy's sum depends on the CPU.
         total, weighted = (
             np.cumsum(each, axis=2, dtype=np.float32)[..., -1] for each in (shares, shares * self.values)
         )

@@ -1,4 +1,4 @@
-"""What torch networks learn with: their parameters as one vector, Adam on it, and encoders in mixed precision."""
+"""Training of torch networks: parameters as one vector, Adam, and mixed-precision or compiled encoders."""
 
 import contextlib
 import copy
@@ -20,7 +20,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def flatten(network: nn.Module) -> Tensor:
-    """Make the parameters of a network views of one vector [P], and return it."""
+    """Turn the parameters of a network into views of one vector [P]; return it."""
     parameters = list(network.parameters())
     theta = nn.utils.parameters_to_vector(parameters).detach().clone()
     start = 0
@@ -31,24 +31,23 @@ def flatten(network: nn.Module) -> Tensor:
 
 
 def builtin_layers(network: nn.Module) -> Iterator[nn.Linear | nn.Conv2d]:
-    """Find dense layers and convolutions, but none of an encoder of somebody's own."""
-    own = {
-        id(part) for encoder in network.modules() if isinstance(encoder, CustomEncoder) for part in encoder.modules()
-    }
+    """Yield linear layers and convolutions outside of custom encoders."""
+    encoders = [module for module in network.modules() if isinstance(module, CustomEncoder)]
+    custom = {id(module) for encoder in encoders for module in encoder.modules()}
     for layer in network.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d) and id(layer) not in own:
+        if isinstance(layer, nn.Linear | nn.Conv2d) and id(layer) not in custom:
             yield layer
 
 
 def init_layers(network: nn.Module, generator: np.random.Generator) -> None:
-    """Draw dense layers and convolutions by torch's default, but none of an encoder of somebody's own."""
+    """Initialize layers outside of custom encoders with torch's default distribution."""
     for layer in builtin_layers(network):
-        drawn = init_uniform((layer.weight[0].numel(), len(layer.weight)), generator)
-        nn.utils.vector_to_parameters(torch.from_numpy(drawn), layer.parameters())
+        initial = init_uniform((layer.weight[0].numel(), len(layer.weight)), generator)
+        nn.utils.vector_to_parameters(torch.from_numpy(initial), layer.parameters())
 
 
 def attach_gradients(network: nn.Module, theta: Tensor) -> Tensor:
-    """Make the gradients of a network views of one vector like its parameters [P], and return it."""
+    """Turn the gradients of a network into views of one vector [P]; return it."""
     gradient, start = torch.zeros_like(theta), 0
     for parameter in network.parameters():
         parameter.grad = gradient[start : start + parameter.numel()].view_as(parameter)
@@ -57,41 +56,38 @@ def attach_gradients(network: nn.Module, theta: Tensor) -> Tensor:
 
 
 def copy_network(network: Network) -> tuple[Network, Tensor]:
-    """Return a copy of a network without gradients, and its parameters as one vector [P]."""
+    """Copy a network without gradients; return the copy and its parameter vector [P]."""
     target = copy.deepcopy(network).requires_grad_(False)
     return target, flatten(target)
 
 
 @torch.no_grad()
 def polyak_update(target: Tensor, theta: Tensor, tau: float) -> None:
-    """Move targets [P] by a share of their way to parameters [P]; at 1 they are copied."""
+    """Move target parameters [P] towards `theta` [P]; tau = 1 copies them."""
     target.copy_(theta) if tau == 1 else target.add_(theta - target, alpha=tau)
 
 
 class ParameterVector:
-    """The parameters of a network and their gradients, views of one vector each, and Adam's moments.
+    """Parameters and gradients of a network as one vector each, with Adam's moments.
 
-    Clipping, the optimizer's step, copies for actors and the exchange between learners are then single operations.
+    Gradient clipping, optimizer steps, copies and all-reduce are then single operations.
     """
 
     def __init__(self, network: nn.Module, adam_epsilon: float) -> None:
+        """Flatten the network."""
         self.theta = flatten(network)
         self.gradient = attach_gradients(network, self.theta)
         self._adam_epsilon = adam_epsilon
-        self._momentum, self._variance = torch.zeros_like(self.theta), torch.zeros_like(self.theta)  # Adam's moments
+        self._momentum, self._variance = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
         self._descents = torch.zeros((), device=self.theta.device)
 
     @torch.no_grad()
     def optimizer_step(self, rate: float, max_norm: float | None) -> Tensor:
-        """Take one step of Adam; returns the gradient's norm before clipping.
-
-        Args:
-            max_norm: the gradient is scaled down to it; None: it is left as it is.
-        """
+        """Take one step of Adam, clipping gradients to `max_norm`; return the norm before clipping."""
         norm = torch.linalg.vector_norm(self.gradient)
         if max_norm is not None:
             self.gradient.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
-        # The class torch.optim.Adam brings torch's compiler with it, which takes a second to import.
+        # torch.optim.Adam imports torch's compiler, which takes a second.
         adam(
             [self.theta],
             [self.gradient],
@@ -111,11 +107,11 @@ class ParameterVector:
         return norm
 
     def parameters(self) -> NDArray[np.float32]:
-        """A copy of the flat parameters [P]."""
+        """Return a copy of the parameters [P]."""
         return to_numpy(self.theta)
 
     def state_dict(self) -> dict[str, Any]:
-        """Parameters and Adam's moments."""
+        """Return the parameters and Adam's moments."""
         return {
             "parameters": self.parameters(),
             "momentum": to_numpy(self._momentum),
@@ -124,7 +120,7 @@ class ParameterVector:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Load a state from `state_dict`."""
         self.theta.copy_(torch.from_numpy(state["parameters"]))
         self._momentum.copy_(torch.from_numpy(state["momentum"]))
         self._variance.copy_(torch.from_numpy(state["variance"]))
@@ -132,22 +128,23 @@ class ParameterVector:
 
 
 def to_numpy(tensor: Tensor) -> NDArray[np.float32]:
-    """Return a copy as an array."""
+    """Copy a tensor to an array."""
     array: NDArray[np.float32] = tensor.detach().cpu().numpy().copy()
     return array
 
 
 class TrainedEncoder(nn.Module):
-    """An encoder in mixed precision, or compiled, or both."""
+    """Encoder in mixed precision, or compiled, or both."""
 
     def __init__(self, layers: nn.Module, mixed: bool, compiled: bool) -> None:
+        """Wrap the layers of an encoder."""
         super().__init__()
         self._layers = layers
         self._mixed = mixed
         self._compiled = torch.compile(self._encode) if compiled else None
 
     def forward(self, obs: Tensor) -> Tensor:
-        # What is evaluated comes in many sizes and only a few times.
+        """Encode observations; without gradients, eagerly, since batch sizes then vary."""
         if self._compiled is None or not torch.is_grad_enabled():
             return self._encode(obs)
         mark_batch_dynamic(obs)
@@ -155,12 +152,12 @@ class TrainedEncoder(nn.Module):
 
     def _encode(self, obs: Tensor) -> Tensor:
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self._mixed):
-            # Back to float32, since 8 bits are too few for values and for memory.
+            # Back to float32, since 8 bits are too few for values and LSTM states.
             return self._layers(obs).float()
 
 
 def wrap_encoders(network: nn.Module, precision: str, compiled: bool) -> None:
-    """Have the encoders of a network, by their names, compute in a precision, and through `torch.compile`."""
+    """Wrap the encoders of a network for mixed precision and `torch.compile`."""
     if precision == "bfloat16" or compiled:
         for name, encoder in list(network.named_children()):
             if name.endswith("_encoder"):
@@ -169,7 +166,7 @@ def wrap_encoders(network: nn.Module, precision: str, compiled: bool) -> None:
 
 @contextlib.contextmanager
 def computing_with(threads: int, device: torch.device) -> Iterator[None]:
-    """Let torch and NumPy compute with so many threads, on a GPU in one order, and afterwards as they did."""
+    """Set the number of threads of torch and NumPy, and determinism on GPUs, for a block."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -180,9 +177,9 @@ def computing_with(threads: int, device: torch.device) -> Iterator[None]:
 
 
 def mark_batch_dynamic(obs: Tensor) -> None:
-    """Have `torch.compile` make one kernel for observations [B, ...] of every B.
+    """Make `torch.compile` generate one kernel for all batch sizes of observations [B, ...].
 
-    The last bits must not depend on which minibatch came first. Torch has no public way to say so for one tensor.
+    Results must not depend on the first minibatch's size. Torch has no public function for a single tensor.
     """
     torch._dynamo.maybe_mark_dynamic(obs, 0)
     torch._dynamo.mark_static(obs, list(range(1, obs.ndim)))

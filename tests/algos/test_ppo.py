@@ -296,7 +296,7 @@ def test_a_distribution_is_named_or_given_by_its_path() -> None:
     assert advance(given, 2) == found
     # Nothing was learned from a rollout of the first weights: NumPy's log-probabilities are torch's.
     assert found[0]["ppo/stale_kl"] == pytest.approx(0, abs=1e-5) and found[1]["ppo/approx_kl"] > 0
-    with pytest.raises(ConfigError, match=r"algo\.continuous_distribution=gausian is no distribution; did you mean"):
+    with pytest.raises(ConfigError, match=r"algo\.continuous_distribution=gausian is unknown; did you mean"):
         algorithm(*arguments("inline", *words, "algo.continuous_distribution=gausian"))
 
 

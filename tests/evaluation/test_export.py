@@ -316,5 +316,5 @@ def test_file_that_acts_otherwise_is_not_written(
     with pytest.raises(ExportFailed, match="the file was not written"):
         trained.export(tmp_path / "policy.onnx")
     assert not (tmp_path / "policy.onnx").exists()
-    with pytest.raises(ConfigError, match="object is no policy that can be exported"):
+    with pytest.raises(ConfigError, match="object cannot be exported"):
         build(object(), (4,), np.dtype(np.float32), {})

@@ -82,8 +82,8 @@ def keep_the_memory(patch: Patch) -> None:
 
 def lose_a_leaf(patch: Patch) -> None:
     """Leave the last part of what is seen out of what the network is given."""
-    seen = inputs.seen
-    patch.setattr(inputs, "seen", lambda layout: list(seen(layout))[:-1])
+    visible = inputs.visible_leaves
+    patch.setattr(inputs, "visible_leaves", lambda layout: list(visible(layout))[:-1])
 
 
 def ignore_masks(patch: Patch) -> None:

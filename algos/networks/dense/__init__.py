@@ -1,1 +1,1 @@
-"""Dense networks that learn in C, without torch and with the same bits on every processor."""
+"""Dense networks trained in C, without torch and bit-identically on every CPU."""

@@ -1,95 +1,92 @@
-"""What actors and critics of dense layers are made of that learn from replay without torch, and what they learn by."""
+"""Shapes and objectives of off-policy actor-critic learners with dense networks."""
 
 from dataclasses import dataclass
 
 from paddock.algos.networks.dense.shape import Floats
 from paddock.algos.networks.flat import Activation
 
-REPORTED = ("critic_loss", "q_mean", "actor_loss", "alpha", "entropy")  # the last two of a soft policy alone
+REPORTED = ("critic_loss", "q_mean", "actor_loss", "alpha", "entropy")  # the last two for soft policies only
 
 
 @dataclass(frozen=True)
 class SoftPolicy:
-    """SAC's (Haarnoja et al. 2018, arXiv:1812.05905): a Gaussian squashed by tanh, or choices; entropy is rewarded."""
+    """SAC's policy (Haarnoja et al. 2018, arXiv:1812.05905): squashed Gaussian or categorical."""
 
-    alpha: float  # the reward of entropy; where it is learned, that of the first update
-    learned: bool  # alpha, by gradients of -log(alpha) (log pi + target_entropy)
-    target_entropy: float  # nats; usually -A, or of choices a share of log K
+    alpha: float  # entropy coefficient; the initial one if learned
+    learned: bool  # adapt alpha with the loss -log(alpha) (log pi + target_entropy)
+    target_entropy: float  # nats; usually -A, or a fraction of log K for discrete actions
 
 
 @dataclass(frozen=True)
 class DeterministicPolicy:
-    """TD3's (Fujimoto et al. 2018, arXiv:1802.09477) and DDPG's: tanh of the outputs."""
+    """Policy of TD3 (Fujimoto et al. 2018, arXiv:1802.09477) and DDPG: tanh of the outputs."""
 
-    target_noise: float  # deviation of the noise on the next action, of actions in [-1, 1]; 0 for none
-    target_noise_clip: float  # the most noise
+    target_noise: float  # standard deviation of target policy smoothing, for actions in [-1, 1]
+    target_noise_clip: float  # bound of that noise
 
 
 @dataclass(frozen=True)
 class ActorCriticObjective:
-    """How an actor and its critics learn. Losses are sums over critics, of squares halved where the policy is soft.
+    """Training objective of an actor and its critics, with the losses of Stable-Baselines3.
 
-    Those are the losses of Stable-Baselines3; Adam's step depends on such a factor by its epsilon alone.
+    The critic loss is the sum over critics of mean squared errors, halved for soft policies.
     """
 
     policy: SoftPolicy | DeterministicPolicy
-    num_critics: (
-        int  # 1 or 2 (in torch, any), of which the smallest counts; a deterministic actor learns from the first
-    )
-    tau: float  # how far targets move; at 1 they are copies
-    target_every: int  # updates between two moves of the targets
-    actor_every: int  # updates between two steps of the actor, and of alpha
+    num_critics: int  # 1 or 2 (in torch, any); targets use the minimum, deterministic actors the first
+    tau: float  # Polyak coefficient of the targets; 1 copies
+    target_every: int  # updates between target updates
+    actor_every: int  # updates between steps of the actor and of alpha
 
     @property
     def soft(self) -> bool:
-        """Whether the policy is drawn from."""
+        """Return True for stochastic policies with entropy bonus."""
         return isinstance(self.policy, SoftPolicy)
 
     @property
     def draws(self) -> int:
-        """Standard normal numbers for each component of each row: of a soft policy for the next action and its own."""
+        """Noise vectors per row: two for soft policies (next and current action), else one."""
         return 2 if self.soft else 1
 
 
 @dataclass(frozen=True)
 class ActorCriticShape:
-    """A chain of layers for the actor, and one for each critic. Flat vectors are in torch's order, critic by critic."""
+    """Layer widths of the actor and of each critic. Flat vectors are in torch's order, critic by critic."""
 
-    # Widths from observation to outputs: A; of a soft policy A means, then A log deviations, or scores of K choices.
-    actor: tuple[int, ...]
-    critic: tuple[int, ...]  # widths from observation and action, side by side, to 1; or from observation to K values
+    actor: tuple[int, ...]  # outputs: A actions; for soft policies A means and A log deviations, or K logits
+    critic: tuple[int, ...]  # inputs: observation and action; outputs: 1, or K values of discrete actions
     activation: Activation
-    masked: bool = False  # behind the numbers of an observation lies which choices are legal
+    masked: bool = False  # observations end with an action mask [K]
 
     @property
     def observed(self) -> int:
-        """O, numbers of an observation."""
+        """Number of features O."""
         return self.actor[0]
 
     @property
     def width(self) -> int:
-        """Of a row of observations: its numbers and, where there is a mask, what is legal."""
+        """Width of an observation row, including the action mask."""
         return self.observed + (self.choices if self.masked else 0)
 
     @property
     def actions(self) -> int:
-        """A, numbers of an action; 0 of choices."""
+        """Dimension A of continuous actions; 0 if discrete."""
         return self.critic[0] - self.actor[0]
 
     @property
     def choices(self) -> int:
-        """K; 0 where actions are numbers."""
+        """Number K of discrete actions; 0 if continuous."""
         return 0 if self.actions else self.critic[-1]
 
 
 @dataclass(frozen=True)
 class Transitions:
-    """What U updates learn from, B rows each."""
+    """Batches of U updates with B transitions each."""
 
     observation: Floats  # [U, B, width]
-    action: Floats  # [U, B, A], in [-1, 1]; or [U, B, 1], the number of a choice
+    action: Floats  # [U, B, A] in [-1, 1]; or [U, B, 1], indices of discrete actions
     reward: Floats  # [U, B]
     next_observation: Floats  # [U, B, width]
-    discount: Floats  # [U, B], of the next value; 0 where the episode terminated
-    weight: Floats  # [U, B], of a row's loss
-    noise: Floats  # [U, draws, B, A], standard normal; of choices there is none
+    discount: Floats  # [U, B]; 0 where the episode terminated
+    weight: Floats  # [U, B], of each row's loss
+    noise: Floats  # [U, draws, B, A], standard normal; empty for discrete actions

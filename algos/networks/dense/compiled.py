@@ -1,4 +1,4 @@
-"""Dense networks as C reads them: `src/dense.h` says what is shared with it."""
+"""Descriptions of dense networks for C; mirrors `src/dense.h`."""
 
 import ctypes
 from typing import Any
@@ -6,10 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.networks.dense.shape import (
-    DenseShape,
-    Floats,
-)
+from paddock.algos.networks.dense.shape import DenseShape, Floats
 from paddock.envs.machine import usable_cores
 
 _POINTER = ctypes.c_void_p
@@ -24,7 +21,7 @@ class _Network(ctypes.Structure):
 
 
 def describe_network(shape: DenseShape) -> tuple[ctypes.Structure, list[NDArray[np.int32]]]:
-    """Return a network as C reads it, and the arrays that it points into."""
+    """Return the C description of a network, and the arrays it points to."""
     chains = [chain if len(chain) > 1 else () for chain in shape.chains]
     arrays = [np.array(each, np.int32) for each in (sum(chains, ()), shape.choices, shape.leaf)]
     network = _Network(
@@ -39,12 +36,12 @@ def describe_network(shape: DenseShape) -> tuple[ctypes.Structure, list[NDArray[
 
 
 def limit_threads(threads: int) -> int:
-    """Return how many threads are of use: they wait for each other."""
+    """Limit the number of threads to usable cores, since threads wait for each other."""
     return min(threads, usable_cores())
 
 
 def floats(array: NDArray[Any], *shape: int) -> Floats:
-    """The array as C reads it, which the caller's own parameters already are."""
-    own = np.ascontiguousarray(array, np.float32)
-    assert not shape or own.shape == shape, (own.shape, shape)
-    return own
+    """Return a contiguous float32 array of the given shape, copied only if necessary."""
+    contiguous = np.ascontiguousarray(array, np.float32)
+    assert not shape or contiguous.shape == shape, (contiguous.shape, shape)
+    return contiguous

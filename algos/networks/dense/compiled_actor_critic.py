@@ -1,6 +1,6 @@
-"""Actors and critics of dense layers in C: `src/dense.h` says what is shared with it.
+"""Actor-critic learners with dense networks in C; mirrors `src/dense.h`.
 
-They stay in C from one call to the next, in its own order. Calls release the interpreter lock.
+Parameters stay in C between calls. Calls release the GIL.
 """
 
 import copy
@@ -25,8 +25,8 @@ from paddock.algos.networks.dense.shape import MOMENTUM_DECAY, VARIANCE_DECAY, F
 from paddock.envs.errors import require
 
 _POINTER = ctypes.c_void_p
-MOST_UPDATES = 2**31 - 1  # between two moves, which C has an int for: what comes more seldom comes in no run
-LEAST_WORK = 10_000_000  # products that are worth another thread, which takes some time to start
+MAX_INTERVAL = 2**31 - 1  # updates between steps, an int in C
+MIN_WORK = 10_000_000  # multiplications that justify starting another thread
 
 
 class _Settings(ctypes.Structure):
@@ -50,7 +50,7 @@ class _Batches(ctypes.Structure):
 
 
 class CompiledActorCritic:
-    """An actor and its critics that are kept and trained in C; the number of threads changes no bit."""
+    """Actor and critics trained in C; results do not depend on the number of threads."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class CompiledActorCritic:
         adam_epsilon: float,
         threads: int,
     ) -> None:
-        """Take a state; see `read`.
+        """Load a state, as returned by `read`.
 
         Raises:
-            ConfigError: there is no library for this processor, or no memory.
+            ConfigError: there is no library for this CPU, or not enough memory.
         """
         self._functions = library.functions()
         self._shape, self._objective = shape, objective
@@ -79,8 +79,8 @@ class CompiledActorCritic:
             shape.activation == "relu",
             soft,
             isinstance(policy, SoftPolicy) and policy.learned,
-            min(objective.target_every, MOST_UPDATES),
-            min(objective.actor_every, MOST_UPDATES),
+            min(objective.target_every, MAX_INTERVAL),
+            min(objective.actor_every, MAX_INTERVAL),
             self._threads,
             shape.masked,
             *((policy.alpha, policy.target_entropy) if isinstance(policy, SoftPolicy) else (0, 0)),
@@ -91,23 +91,23 @@ class CompiledActorCritic:
             VARIANCE_DECAY,
         )
         self._learner = self._functions.actor_critic_open(ctypes.byref(settings))
-        require(bool(self._learner), f"no memory to learn with networks of {shape.actor} and {shape.critic}")
+        require(bool(self._learner), f"out of memory for networks of {shape.actor} and {shape.critic}")
         weakref.finalize(self, self._functions.actor_critic_close, self._learner)
         self.write(state)
 
     def read(self) -> dict[str, Any]:
         """Return a copy of the state.
 
-        Of the actor, the critics and log alpha it has `parameters`, Adam's `momentum` and `variance`, and `steps`, as
-        `actor_parameters`. `target_actor` is empty of a soft policy. `told` is actor_loss and entropy of the last
-        update in which the actor moved, and `updates` how many there were.
+        It has `parameters`, `momentum`, `variance` and `steps` of `actor`, `critics` and `log_alpha`, with keys such as
+        `actor_parameters`; `target_critics` and `target_actor`, empty for soft policies; `told`, the loss and entropy
+        of the last actor update; and the number of `updates`.
         """
         self._functions.actor_critic_save(self._learner, *self._vectors())
         return copy.deepcopy(self._state)
 
     def write(self, state: Mapping[str, Any]) -> None:
         """Replace the state by a copy."""
-        self._state = copy.deepcopy(dict(state))  # of which large vectors are C's, and here may be older
+        self._state = copy.deepcopy(dict(state))  # large vectors may be older than those in C
         self._functions.actor_critic_load(self._learner, *self._vectors())
 
     def actor(self) -> Floats:
@@ -128,40 +128,35 @@ class CompiledActorCritic:
         return [*map(ctypes.byref, views)]
 
     def _count_threads(self, rows: int) -> int:
-        """How many are worth their start, to learn from so many rows; each goes some five times through a weight."""
+        """Return the number of threads for some rows; each row uses each weight about five times."""
         weights = self._state["actor_parameters"].size + self._state["critics_parameters"].size
-        return max(min(self._threads, 5 * weights * rows // LEAST_WORK), 1)
+        return max(min(self._threads, 5 * weights * rows // MIN_WORK), 1)
 
-    def update(self, given: Transitions, rate: float) -> tuple[NDArray[np.float64], Floats]:
-        """Make U updates; returns what is REPORTED of each [U, 5], and the critics' mean distance from targets [U, B].
-
-        Args:
-            given: the transitions of all updates.
-            rate: Adam's learning rate of actor, critics and alpha.
-        """
-        state, objective, (U, B) = self._state, self._objective, given.reward.shape
+    def update(self, transitions: Transitions, rate: float) -> tuple[NDArray[np.float64], Floats]:
+        """Make U updates; return the REPORTED metrics [U, 5] and mean absolute TD errors [U, B]."""
+        state, objective, (U, B) = self._state, self._objective, transitions.reward.shape
         O, A, K = self._shape.width, self._shape.actions, self._shape.choices
         report, distance = np.zeros((U, len(REPORTED))), np.empty((U, B), np.float32)
         lead = (U, B)
         shapes = ((*lead, O), (*lead, A or 1), lead, (*lead, O), lead, lead, (U, objective.draws, B, A))
-        arrays = [np.ascontiguousarray(array, np.float32) for array in vars(given).values()]
+        arrays = [np.ascontiguousarray(array, np.float32) for array in vars(transitions).values()]
         assert tuple(array.shape for array in arrays) == shapes, [array.shape for array in arrays]
         chosen = arrays[1]
-        assert not K or ((chosen >= 0) & (chosen < K)).all(), "actions are numbers of choices"
+        assert not K or ((chosen >= 0) & (chosen < K)).all(), "discrete actions are indices"
         before, every = state["updates"], objective.actor_every
         moves = (before + U) // every - before // every
         scales = [*adam_scales(rate, state["critics_steps"], U), *adam_scales(rate, state["actor_steps"], moves)]
-        alpha = [state[f"log_alpha_{part}"] for part in ("parameters", "momentum", "variance")]
+        alpha = [state[f"log_alpha_{name}"] for name in ("parameters", "momentum", "variance")]
         log_alpha = np.concatenate(alpha)
         kept = [*arrays, *scales, log_alpha, state["told"], report, distance]
         batches = _Batches(*(array.ctypes.data for array in kept), U, B, before, self._count_threads(U * B))
         failed = self._functions.actor_critic_update(self._learner, ctypes.byref(batches))
-        require(not failed, f"no memory to learn with networks of {self._shape.actor} and {self._shape.critic}")
+        require(not failed, f"out of memory for networks of {self._shape.actor} and {self._shape.critic}")
         state["updates"] += U
         state["critics_steps"] += U
         state["actor_steps"] += moves
         if isinstance(objective.policy, SoftPolicy) and objective.policy.learned:
-            for own, value in zip(alpha, log_alpha, strict=True):
-                own[:] = value
+            for array, value in zip(alpha, log_alpha, strict=True):
+                array[:] = value
             state["log_alpha_steps"] += moves
         return report, distance

@@ -1,6 +1,6 @@
-"""The shared library in which dense networks learn: found beside this file, and called without the interpreter lock.
+"""Shared library for training dense networks, called without the GIL.
 
-It is used with the set of instructions that the environments' library chose.
+It uses the instruction set chosen by the environments' library.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ FIND = {"find_dense": (_POINTER, ctypes.c_char_p)}  # result, then arguments
 
 
 class Functions(ctypes.Structure):
-    """What learns with one set of instructions: `struct dense_set` of dense.h."""
+    """Functions of one instruction set: `struct dense_set` of dense.h."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -39,34 +39,26 @@ class Functions(ctypes.Structure):
 
 
 class Vectors(ctypes.Structure):
-    """Flat parameters, targets and moments; None where there are none, or nobody asks for them."""
+    """Flat parameters, targets and moments; None if missing or not wanted."""
 
     _fields_ = tuple((name, _POINTER) for name in ("parameters", "targets", "momentum", "variance"))
 
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """The library, loaded once a process.
-
-    Raises:
-        ConfigError: it was not built, was built from other sources, or cannot be loaded.
-    """
+    """Load the library once per process; raise ConfigError if it is missing, outdated or broken."""
     found = environments.find_built(FOLDER, "_dense")
-    require(bool(found), "the library of dense networks was not built; install gcc and run pip install again")
+    require(bool(found), "the library of dense networks is not built: install gcc and run pip install again")
     return environments.open_library(found[0], ABI, FIND, "dense networks", "run pip install again")
 
 
 def functions() -> Functions:
-    """Return the functions of the widest set of instructions that this processor has.
-
-    Raises:
-        ConfigError: there is no library.
-    """
+    """Return the functions of the widest instruction set of this CPU; raise ConfigError without library."""
     return Functions.from_address(load().find_dense(environments.widest().encode()))
 
 
 def find_problem() -> str:
-    """Return why dense networks cannot learn in C here; empty where they can."""
+    """Return the reason why dense networks cannot be trained in C; empty if they can."""
     try:
         functions()
     except ConfigError as error:

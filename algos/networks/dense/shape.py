@@ -1,4 +1,4 @@
-"""What a dense policy and value network is made of, where it is computed without torch, and what it learns from."""
+"""Shape of dense policy and value networks, loss coefficients and Adam's bias correction, without torch."""
 
 import functools
 from dataclasses import dataclass
@@ -16,35 +16,34 @@ Floats = NDArray[np.float32]
 
 REPORTED = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "gradient_norm")
 MOMENTUM_DECAY, VARIANCE_DECAY = 0.9, 0.999  # Adam's
-POWERS = 64  # of them that are multiplied one after another, from a whole multiple on
+POWERS = 64  # block size of consecutive powers
 
 
 @dataclass(frozen=True)
 class DenseShape:
-    """Three chains of layers: a trunk, which may be empty, then the policy's and the value's on what it gives.
+    """Widths of three chains of layers: an optional shared trunk, the policy and the value.
 
-    Flat parameters are in torch's order: log standard deviations, then of each layer its weights [out, in] and bias.
+    Flat parameters are in torch's order: log standard deviations, then weights [out, in] and bias of each layer.
     """
 
-    trunk: tuple[int, ...]  # widths from input to output; () for none
+    trunk: tuple[int, ...]  # () without trunk
     policy: tuple[int, ...]
-    value: tuple[int, ...]  # () for none, where outputs alone are learned
+    value: tuple[int, ...]  # () without value
     activation: Activation
-    masked: bool  # behind the numbers of an observation lies which outputs are legal
-    choices: tuple[int, ...]  # of each component of an action; 0 for a number drawn from a Gaussian
-    leaf: tuple[int, ...]  # which leaf of the action space each component belongs to
+    masked: bool  # observations end with an action mask
+    choices: tuple[int, ...]  # number of discrete actions of each component; 0 for a Gaussian
+    leaf: tuple[int, ...]  # leaf of the action space of each component
 
     @classmethod
     def of(cls, architecture: Architecture) -> "DenseShape":
-        """Return that of a dense architecture."""
+        """Return the shape of a dense architecture."""
         *trunk, width = architecture.policy_layout.sizes
         apart = trunk[-1:] if architecture.shared else trunk
         choices: list[int] = []
         leaf: list[int] = []
         for k, head in enumerate(architecture.head.leaves):
-            own = head.dense_components
-            choices += own
-            leaf += [k] * len(own)
+            choices += head.dense_components
+            leaf += [k] * len(head.dense_components)
         return cls(
             tuple(trunk) if architecture.shared else (),
             (*apart, width),
@@ -57,59 +56,54 @@ class DenseShape:
 
     @property
     def chains(self) -> tuple[tuple[int, ...], ...]:
-        """Widths of each chain."""
+        """Trunk, policy and value."""
         return self.trunk, self.policy, self.value
 
     @functools.cached_property
     def num_parameters(self) -> int:
-        """P, the length of the flat vector."""
+        """Number of parameters P."""
         return self.log_stds + sum(DenseLayout(chain).num_parameters for chain in self.chains)
 
     @property
     def numbers(self) -> int:
-        """Numbers of an observation."""
+        """Number of features of an observation."""
         return (self.trunk or self.policy)[0]
 
     @property
     def outputs(self) -> int:
-        """W."""
+        """Number of policy outputs W."""
         return self.policy[-1]
 
     @property
     def width(self) -> int:
-        """Of a row of observations: its numbers and, where there is a mask, what is legal."""
+        """Width of an observation row, including the action mask."""
         return self.numbers + (self.outputs if self.masked else 0)
 
     def row_of(self, sparse: SparseRows | None) -> int:
-        """Return the width of a row of observations whose numbers may lie apart."""
+        """Return the width of an observation row without features that are stored sparsely."""
         return self.width if sparse is None else self.width - self.numbers
 
     @property
     def log_stds(self) -> int:
-        """Log standard deviations."""
+        """Number of log standard deviations."""
         return self.choices.count(0)
 
 
 @dataclass(frozen=True)
 class LossSettings:
-    """Coefficients of the losses of PPO and A2C, which take what they need of them."""
+    """Coefficients of the losses of PPO and A2C."""
 
-    clip_coef: float  # epsilon, how far the probability ratio may move from 1; infinite: freely
-    value_clip_coef: float | None  # how far a value may move from the one before the update; None: freely
+    clip_coef: float  # epsilon, of the probability ratio; infinite: no clipping
+    value_clip_coef: float | None  # of the change of a value; None: no clipping
     value_coef: float  # c1, of the value loss
     entropy_coef: float  # c2, of the entropy
-    normalize_advantages: bool  # to mean 0 and deviation 1 in each minibatch
+    normalize_advantages: bool  # in each minibatch
 
 
 def adam_scales(rate: float, before: int, count: int) -> tuple[Floats, Floats]:
-    """How long the next steps of Adam are [M], and what roots of variances are multiplied by there [M].
+    """Return Adam's bias-corrected step sizes [M] and factors of the root variances [M] after `before` steps.
 
-    Each depends on its number alone, however many are asked for. Powers are products, since a library's last bits may
-    differ.
-
-    Args:
-        before: steps that were taken.
-        count: M.
+    Each depends on its step only. Powers are products, since the last bits of pow differ between libraries.
     """
     first, second = _powers(MOMENTUM_DECAY, before, count), _powers(VARIANCE_DECAY, before, count)
     return (rate / (1 - first)).astype(np.float32), (1 / np.sqrt(1 - second)).astype(np.float32)
@@ -124,7 +118,7 @@ def _powers(base: float, before: int, count: int) -> NDArray[np.float64]:
 
 @functools.lru_cache(maxsize=32)
 def _block(base: float, number: int) -> NDArray[np.float64]:
-    """Return POWERS powers behind base^(number * POWERS)."""
+    """Return the POWERS powers that follow base^(number * POWERS)."""
     factors = np.full(POWERS, base)
     factors[0] *= _power(base, number * POWERS)
     return np.multiply.accumulate(factors)

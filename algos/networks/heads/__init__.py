@@ -1,6 +1,6 @@
-"""Action heads: how outputs of a network become actions. Each distribution is a class in a file of its own.
+"""Action heads, which map network outputs to actions. Each distribution is one class in one file.
 
-A class has NumPy's half, which acts, and torch's, which learns; actors on workers start without torch.
+Methods for acting use NumPy, so that workers start without torch; methods for training use torch.
 """
 
 from paddock.algos.networks.heads.categorical import Categorical

@@ -1,4 +1,4 @@
-"""Beta distribution between the bounds (Chou et al. 2017, "Improving stochastic policy gradients", ICML)."""
+"""Beta distribution on the action bounds (Chou et al. 2017, "Improving stochastic policy gradients", ICML)."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
@@ -13,15 +13,15 @@ from paddock.algos.networks.heads.numbers import Numbers
 if TYPE_CHECKING:
     from torch import Tensor
 
-EDGE = 1e-6  # actions inside lie in [EDGE, 1 - EDGE], where densities are finite
+EDGE = 1e-6  # samples are clipped to [EDGE, 1 - EDGE], where densities are finite
 
 
 @final
 @dataclass(frozen=True)
 class Beta(Numbers):
-    """Outputs are the parameters alpha and beta of each number before softplus, plus 1, so that there is one mode.
+    """Beta distribution with alpha = 1 + softplus(output), beta alike, so that it is unimodal.
 
-    Actions inside lie in (0, 1). No sample needs clipping, so no probability is lost at the bounds.
+    Unscaled actions lie in (0, 1), so no probability mass is clipped at the bounds.
     """
 
     kind = family = "beta"
@@ -30,6 +30,7 @@ class Beta(Numbers):
 
     @property
     def width(self) -> int:
+        """Number of network outputs W."""
         return 2 * self.components
 
     @property
@@ -38,21 +39,24 @@ class Beta(Numbers):
         return float(np.sum(self.log_half.astype(np.float64) + np.log(2)))
 
     def sample_noise(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
-        """Uniform noise [*lead, K] in (0, 1)."""
+        """Return uniform noise [*lead, K] in (0, 1)."""
         return generator.random((*lead, self.components), dtype=np.float32) + np.float32(2**-25)
 
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
+        """Return actions [B, K] for outputs [B, W]; the most likely ones without noise."""
         alpha, beta = self._parameters(out)
         if noise is None:
             return ((alpha - 1) / (alpha + beta - 2)).astype(np.float32)  # the mode
         return np.clip(special.betaincinv(alpha, beta, noise), EDGE, 1 - EDGE).astype(np.float32)
 
     def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:
+        """Return log-probabilities [B] of actions [B, K]."""
         (alpha, beta), x = self._parameters(out), action.astype(np.float64)
         density = special.xlogy(alpha - 1, x) + special.xlog1py(beta - 1, -x) - special.betaln(alpha, beta)
         return (density.sum(axis=1) - self.log_width).astype(np.float32)
 
     def logprob_and_entropy(self, out: "Tensor", log_std: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":
+        """Return log-probabilities and entropies [B], in torch."""
         from torch.nn.functional import softplus
 
         alpha, beta = (softplus(part) + 1 for part in out.split(self.components, 1))
@@ -67,9 +71,11 @@ class Beta(Numbers):
         return logprob.sum(1) - self.log_width, entropy.sum(1) + self.log_width
 
     def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
+        """Scale actions from (0, 1) to the bounds."""
         return self.scale(np.float32(2) * action - np.float32(1))
 
     def to_onnx(self, graph: Graph, out: str) -> str:
+        """Add the most likely actions to the graph; return their name."""
         alpha, beta = (graph.add("Softplus", part) for part in graph.split(out, [self.components] * 2))
         mode = graph.add("Div", alpha, graph.add("Add", alpha, beta))
         doubled = graph.add("Mul", mode, graph.constant(2.0, np.float32))

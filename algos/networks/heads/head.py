@@ -1,4 +1,4 @@
-"""What every head promises: which actions there are, and how the outputs of a network become actions."""
+"""Interface of action heads."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -15,55 +15,55 @@ Floats = NDArray[np.float32]
 Path = tuple[str | int, ...]
 Graph = Any  # `onnx_graph.Graph`, whose module imports this one
 
-NO_LOG_STD = np.zeros(0, np.float32)  # of what is not drawn
+NO_LOG_STD = np.zeros(0, np.float32)  # of heads without standard deviations
 
 
 class Head(abc.ABC):
-    """Which actions there are, and how the outputs [B, W] of a network become actions.
+    """Map from network outputs [B, W] to actions.
 
-    Actions inside are [B, K]: what the distribution is over, before it is scaled to the environment's bounds. They are
-    int64 if all are whole numbers, else float32, which is exact for choices below 2^24.
+    Unscaled actions [B, K] are samples of the distribution, before scaling to the action bounds. They are int64 if all
+    components are discrete, else float32, which is exact for discrete actions below 2^24.
     """
 
     @property
     @abc.abstractmethod
     def leaves(self) -> "tuple[LeafHead, ...]":
-        """The parts of an action, each of one kind, in the order of their outputs."""
+        """Heads of the leaves of the action space, in the order of their outputs."""
 
     @property
     @abc.abstractmethod
     def width(self) -> int:
-        """W, outputs the network must have."""
+        """Number of network outputs W."""
 
     @property
     @abc.abstractmethod
     def components(self) -> int:
-        """K, numbers in one action."""
+        """Number of action components K."""
 
     @property
     @abc.abstractmethod
     def num_log_std(self) -> int:
-        """Log standard deviations that are learned beside the network: one for each output of a Gaussian."""
+        """Number of log standard deviations learned as separate parameters, one per Gaussian component."""
 
     @property
     @abc.abstractmethod
     def learns_in_c(self) -> bool:
-        """Whether dense networks with this head may learn in C; see `networks/dense`."""
+        """True if dense networks with this head can be trained in C."""
 
     @property
     @abc.abstractmethod
     def inner_dtype(self) -> np.dtype[Any]:
-        """Of actions inside."""
+        """Dtype of unscaled actions."""
 
     @property
     @abc.abstractmethod
     def compact_dtype(self) -> np.dtype[Any]:
-        """The smallest that holds every action inside."""
+        """Smallest dtype that holds every unscaled action."""
 
     @property
     @abc.abstractmethod
     def columns(self) -> Mapping[Path, slice]:
-        """By the path of each leaf of choices in the action space, its outputs: an action mask has as many bits."""
+        """Output columns of each discrete leaf, by path in the action space; action masks have the same width."""
 
     @abc.abstractmethod
     def describe(self) -> str:
@@ -71,125 +71,125 @@ class Head(abc.ABC):
 
     @abc.abstractmethod
     def sample_noise(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
-        """Noise [*lead, ...] that `sample` turns into actions."""
+        """Return noise [*lead, ...] for `sample`."""
 
     @abc.abstractmethod
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
-        """Actions [B, K] of outputs [B, W]; the most likely ones where there is no noise."""
+        """Return actions [B, K] for outputs [B, W]; the most likely ones without noise."""
 
     @abc.abstractmethod
     def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:
-        """Log-probability, or log-density, [B] of actions [B, K] under outputs [B, W].
-
-        Of numbers it is the density of what the environment gets, before it is clipped.
-        """
+        """Return log-probabilities [B] of actions [B, K]; for continuous ones, log-densities after scaling."""
 
     @abc.abstractmethod
     def logprob_and_entropy(self, out: "Tensor", log_std: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Log-probability and entropy, both [B], of actions [B, K] under outputs [B, W], in torch."""
+        """Return log-probabilities and entropies [B] of actions [B, K] for outputs [B, W], in torch."""
 
     @abc.abstractmethod
     def log_slope(self, action: Floats) -> Floats:
-        """Logarithm [B] of how far the map to bounds spreads actions [B, K], which log-densities are less by; or 0."""
+        """Return the log-derivative [B] of scaling actions [B, K], which is subtracted from log-densities."""
 
     @abc.abstractmethod
     def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
-        """Actions as `VectorEnv.send` takes them: inside the bounds, or shifted to the first choice.
-
-        Returns:
-            Arrays [B, *shape]; of a Dict or Tuple rows [B] of its `Layout`.
-        """
+        """Convert actions for `VectorEnv.send`: arrays [B, *shape], or rows [B] of a `Layout` for Dict and Tuple."""
 
     @abc.abstractmethod
     def masked(self, out: Floats, legal: NDArray[np.bool_]) -> Floats:
-        """Return outputs [B, W] of which choices that may not be taken have probability 0, and the others theirs.
-
-        Args:
-            legal: [B, W], true for choices that may be taken; what is no choice is left as it is.
+        """Give actions that are not `legal` [B, W] probability 0; continuous outputs are unchanged.
 
         Raises:
-            EnvError: some choice has nothing legal.
+            EnvError: a component has no legal action.
         """
 
     def __call__(self, out: Floats) -> NDArray[Any]:
-        """The most likely actions of outputs [B, W], as the environment takes them."""
+        """Return the most likely actions for outputs [B, W], in the environment's format."""
         return self.to_env(self.sample(out, NO_LOG_STD, None))
 
 
 @dataclass(frozen=True)
 class LeafHead(Head):
-    """Actions of one kind: a space that is no Dict or Tuple, or one leaf of such. Each kind has a class and a file."""
+    """Head of a space other than Dict and Tuple, or of one of their leaves."""
 
-    shape: tuple[int, ...]  # of one action, as the environment takes it
-    low: tuple[float, ...]  # first choice of each component, or lower bound
-    high: tuple[float, ...]  # upper bound of each component; () for choices
+    shape: tuple[int, ...]  # of one action in the environment
+    low: tuple[float, ...]  # first discrete action or lower bound of each component
+    high: tuple[float, ...]  # upper bound of each component; () if discrete
     dtype: str
-    path: Path  # where it lies in the action space; () alone
-    sizes: tuple[int, ...] = ()  # choices of each component; () where there are none
+    path: Path  # in the action space; () for a single leaf
+    sizes: tuple[int, ...] = ()  # number of discrete actions of each component; () if continuous
 
-    kind: ClassVar[str]  # its name, for `dry_run=true` and for errors
-    is_stochastic: ClassVar[bool] = True  # training draws actions from it
-    learns_in_c: ClassVar[bool] = True  # a constant of each class
-    native_mode: ClassVar[str | None] = None  # what native code calls its most likely actions; None: it has none
-    native_sampler: ClassVar[str | None] = None  # what native code calls its drawn actions; None: it has none
+    kind: ClassVar[str]  # name in messages
+    is_stochastic: ClassVar[bool] = True  # training samples actions
+    learns_in_c: ClassVar[bool] = True
+    native_mode: ClassVar[str | None] = None  # native name of its most likely actions; None: unsupported
+    native_sampler: ClassVar[str | None] = None  # native name of its samples; None: unsupported
 
     @property
     def leaves(self) -> "tuple[LeafHead, ...]":
+        """This head alone."""
         return (self,)
 
     @property
     def components(self) -> int:
+        """Number of action components K."""
         return len(self.low)
 
     @property
     def num_log_std(self) -> int:
+        """Number of learned log standard deviations: 0."""
         return 0
 
     @property
     def noise_width(self) -> int:
-        """Numbers of noise for one action."""
+        """Number of noise values per action."""
         return self.components
 
     @property
     def dense_components(self) -> tuple[int, ...]:
-        """Choices of each component as dense networks in C have them; 0 for a number drawn from a Gaussian."""
+        """Number of discrete actions of each component for training in C; 0 for a Gaussian."""
         return self.sizes
 
     @property
     def inner_dtype(self) -> np.dtype[Any]:
+        """Dtype of unscaled actions."""
         return np.dtype(np.float32)
 
     @property
     def compact_dtype(self) -> np.dtype[Any]:
+        """Smallest dtype that holds every unscaled action."""
         return self.inner_dtype
 
     @property
     def columns(self) -> Mapping[Path, slice]:
+        """Output columns of discrete leaves: none."""
         return {}
 
     def describe(self) -> str:
+        """Return the kind of action."""
         return self.kind
 
     def sample_noise(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
+        """Return standard normal noise [*lead, K]."""
         return generator.standard_normal((*lead, self.components), dtype=np.float32)
 
     def activate(self, out: Floats) -> Floats:
-        """Map outputs as the last layer gives them to those that `sample` takes, where it is one leaf of several."""
+        """Activate raw outputs for `sample`, if it is one leaf of several."""
         return out
 
     def log_slope(self, action: Floats) -> Floats:
+        """Return zeros [B]."""
         return np.zeros(len(action), np.float32)
 
     def masked(self, out: Floats, legal: NDArray[np.bool_]) -> Floats:
+        """Return the outputs unchanged."""
         return out
 
     @abc.abstractmethod
     def to_onnx(self, graph: Graph, out: str) -> str:
-        """Add the most likely actions [B, K] of the outputs called `out`, as the environment takes them; their name."""
+        """Add nodes that compute the most likely actions from `out` in the environment's format; return their name."""
 
 
 def sum_terms(terms: "Sequence[Tensor]") -> "Tensor":
-    """Return the sum of tensors [B] of which there is at least one."""
+    """Return the sum of one or more tensors [B]."""
     if len(terms) == 1:
         return terms[0]
     import torch

@@ -1,4 +1,4 @@
-"""The head that an action space has."""
+"""Selection of the head for an action space."""
 
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -35,44 +35,33 @@ def make_head(
     """Return the head for an action space.
 
     Args:
-        space: of actions.
-        drawn: whether actions may be drawn from a distribution; if not, a number between bounds is the network's
-            tanh scaled to them, and a bit is the sign of one output.
-        distribution: of numbers that are drawn: a name of `DISTRIBUTIONS`, or the dotted path of a class like them.
-        masked: paths of the leaves that an action mask is about: bits there have an output for each value, drawn or
-            not, so that a mask has as many bits in every algorithm.
+        space: action space.
+        stochastic: sample actions from a distribution; otherwise bounded actions are a scaled tanh of the outputs, and
+            bits are signs.
+        distribution: of continuous actions: a name in `DISTRIBUTIONS`, or the dotted path of a class.
+        masked: paths of masked leaves, whose bits have two outputs each, as in stochastic heads.
 
     Raises:
-        ConfigError: a part of the space is none that is allowed, or lacks bounds that the distribution needs, or there
-            is no such distribution.
+        ConfigError: the space is not supported, lacks required bounds, or the distribution is unknown.
     """
     numbers = find_distribution(distribution) if stochastic else None
     leaves = tuple(_leaf(leaf, path, numbers, chosen=stochastic or path in masked) for path, leaf in _walk(space, ()))
-    require(bool(leaves), f"env: the action space {space} has no parts; allowed: {ALLOWED}; wrap the environment")
+    require(bool(leaves), f"env: action space {space} is empty; allowed: {ALLOWED}: wrap the environment")
     return leaves[0] if not leaves[0].path else Composite(leaves, Layout.of(space, {}, ()))
 
 
 def find_distribution(name: str) -> type[Numbers]:
-    """Return the class of a distribution of numbers, by its name or its dotted path.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Return the class of a continuous distribution by name or dotted path; raise ConfigError if unknown."""
     key = "algo.continuous_distribution"
-    known = f"{key}={name} is no distribution; {nearest(name, list(DISTRIBUTIONS))}, or the dotted path of a class"
+    known = f"{key}={name} is unknown; {nearest(name, list(DISTRIBUTIONS))}, or the dotted path of a class"
     require(name in DISTRIBUTIONS or "." in name, known)
     found: Any = resolve(DISTRIBUTIONS.get(name, name), key)
-    require(isinstance(found, type) and issubclass(found, Numbers), f"{key}={name} is no subclass of heads.Numbers")
+    require(isinstance(found, type) and issubclass(found, Numbers), f"{key}={name} must be a subclass of heads.Numbers")
     return found
 
 
 def _leaf(space: gymnasium.Space, path: Path, numbers: type[Numbers] | None, *, chosen: bool) -> LeafHead:
-    """Return the head of one leaf of an action space.
-
-    Args:
-        numbers: the distribution of a Box; None: nothing is drawn.
-        chosen: whether bits are choices between two outputs, and not signs.
-    """
+    """Return the head of one leaf; `numbers` is the distribution of a Box, `chosen` makes bits categorical."""
     dtype = str(space.dtype)
     if isinstance(space, spaces.Discrete):
         return Categorical((), (float(space.start),), (), dtype, path, (int(space.n),))
@@ -91,10 +80,10 @@ def _leaf(space: gymnasium.Space, path: Path, numbers: type[Numbers] | None, *, 
 
 
 def _walk(space: gymnasium.Space, path: Path) -> Iterator[tuple[Path, gymnasium.Space]]:
-    """Every space in a space that is no Dict or Tuple, with its path, in the order of `Layout`."""
+    """Yield the leaves of a space with their paths, in the order of `Layout`."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        for key, part in parts:
-            yield from _walk(part, (*path, key))
+        items = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, item in items:
+            yield from _walk(item, (*path, key))
     else:
         yield path, space

@@ -1,4 +1,4 @@
-"""Action masks: choices that may not be taken have probability 0."""
+"""Action masks, which give illegal actions probability 0."""
 
 from collections.abc import Sequence
 
@@ -10,27 +10,27 @@ from paddock.envs.spaces.codecs import dotted
 from paddock.envs.spaces.legal import MASK
 from paddock.envs.vector.contract import EnvError
 
-LOWEST = float(np.finfo(np.float32).min)  # the score of a choice that may not be taken: its probability is exactly 0
+LOWEST = float(np.finfo(np.float32).min)  # logit of an illegal action, whose probability is exactly 0
 
 
 def mask(out: Floats, legal: NDArray[np.bool_], sizes: Sequence[int], path: Path) -> Floats:
-    """Return scores [B, W] of choices, the lowest for those that are not legal [B, W].
+    """Return logits [B, W] with the lowest value for illegal actions.
 
     Args:
-        out: scores.
-        legal: which choices may be taken.
-        sizes: choices of each component.
+        out: logits [B, W].
+        legal: action mask [B, W].
+        sizes: number of actions of each component.
         path: of the leaf in the action space.
 
     Raises:
-        EnvError: a component has nothing legal.
+        EnvError: a component has no legal action.
     """
     possible = np.logical_or.reduceat(legal, np.cumsum((0, *sizes[:-1])), axis=1)
     if not possible.all():
         row, k = np.argwhere(~possible)[0]
         which = f", component {k}," if len(sizes) > 1 else ""
         raise EnvError(
-            f"{dotted((MASK, *path))}{which} allows none of {sizes[k]} choices in row {row}; an "
-            "environment must leave at least one as long as its episode lasts"
+            f"{dotted((MASK, *path))}{which} allows none of {sizes[k]} choices in row {row}; "
+            "environments must allow at least one until the episode ends"
         )
     return np.where(legal, out, np.float32(LOWEST))

@@ -1,4 +1,4 @@
-"""Numbers of a Box: their bounds, and what all heads of numbers share."""
+"""Base of the heads for continuous actions (Box)."""
 
 import functools
 from dataclasses import dataclass
@@ -19,19 +19,15 @@ AnyNumbers = TypeVar("AnyNumbers", bound="Numbers")
 
 @dataclass(frozen=True)
 class Numbers(LeafHead):
-    """Numbers of a Box of floats."""
+    """Head of a Box of floats."""
 
-    family: ClassVar[str]  # the distribution whose most likely numbers come of outputs in the same way
+    family: ClassVar[str]  # distribution with the same map from outputs to most likely actions
     needs_bounds: ClassVar[bool] = False
-    learns_log_std: ClassVar[bool] = False  # log standard deviations are learned beside the network
+    learns_log_std: ClassVar[bool] = False  # log standard deviations are separate parameters
 
     @classmethod
     def of(cls: type[AnyNumbers], space: spaces.Box, path: Path = ()) -> AnyNumbers:
-        """Return the head of a Box.
-
-        Raises:
-            ConfigError: it needs bounds, and has none.
-        """
+        """Return the head of a Box; raise ConfigError if the distribution needs bounds that are missing."""
         at = f" at {dotted(path)}" if path else ""
         lacks = f"continuous_distribution={cls.family} needs bounds, which the action space{at} {space} lacks"
         remedy = "use continuous_distribution=gaussian, or wrap the environment"
@@ -41,66 +37,72 @@ class Numbers(LeafHead):
 
     @classmethod
     def for_replay(cls: type[AnyNumbers], space: gymnasium.Space, algorithm: str) -> AnyNumbers:
-        """Return the head of an off-policy actor, of one array of numbers between bounds.
-
-        Raises:
-            ConfigError: the action space is none.
-        """
+        """Return the head of an off-policy actor; raise ConfigError unless the space is a bounded Box of floats."""
         bounded = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and has_width(space)
-        others = "algo=dqn and algo=sac take one choice, algo=ppo actions of every kind"
-        wanted = f"algo={algorithm} takes one Box of floats between finite bounds, less than 3.4e38 apart"
-        require(bounded, f"{wanted}, not {space}; {others}")
+        others = "algo=dqn and algo=sac support Discrete, algo=ppo all action spaces"
+        require(bounded, f"algo={algorithm} needs a bounded Box of floats, not {space}; {others}")
         assert isinstance(space, spaces.Box)
         return cls.of(space)
 
     @property
     def width(self) -> int:
+        """Number of network outputs W."""
         return self.components
 
     @property
     def num_log_std(self) -> int:
+        """Number of learned log standard deviations."""
         return self.components if self.learns_log_std else 0
 
     @property
     def dense_components(self) -> tuple[int, ...]:
+        """Zeros, one per Gaussian component."""
         return (0,) * self.num_log_std
 
     @functools.cached_property
     def bounds(self) -> tuple[Floats, Floats, Floats]:
-        """Lower bound, half the width and upper bound, each [K]."""
-        with np.errstate(over="ignore"):  # of what has no bounds
+        """Lower bound, half width and upper bound, each [K]."""
+        with np.errstate(over="ignore"):  # infinite bounds
             low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
             return low, np.float32(0.5) * (high - low), high
 
     @functools.cached_property
     def log_half(self) -> Floats:
-        """Logarithm [K] of half the width between bounds; 0 where they are equal, and nothing has a density."""
+        """Logarithm [K] of the half width; 0 where the bounds are equal."""
         half = self.bounds[1]
         return fast_log(np.where(half > 0, half, np.float32(1)))
 
     def clip(self, action: Floats) -> NDArray[Any]:
-        """Clip numbers [B, K] to the bounds, of which some may be infinite, and give them the environment's shape."""
+        """Clip actions [B, K] to the bounds, and reshape them for the environment."""
         low, _, high = self.bounds
         clipped = np.minimum(np.maximum(action, low), high).astype(self.dtype, copy=False)
-        if clipped.dtype == np.float64:  # whose bounds may be between two numbers of single precision
+        if clipped.dtype == np.float64:  # bounds may lie between two float32 values
             clipped = np.clip(clipped, self.low, self.high)
         return clipped.reshape(-1, *self.shape)
 
     def scale(self, action: Floats) -> NDArray[Any]:
-        """Map numbers [B, K] in [-1, 1] to the bounds; clipped, as rounding may step over them by one unit."""
+        """Scale actions [B, K] from [-1, 1] to the bounds; clipped, since rounding may exceed them."""
         low, half, _ = self.bounds
         action = action + np.float32(1)
         action *= half
         action += low
         return self.clip(action)
 
+    def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
+        """Scale actions to the bounds."""
+        return self.scale(action)
+
+    def to_onnx(self, graph: Graph, out: str) -> str:
+        """Add tanh and scaling to the graph."""
+        return self.scale_in_onnx(graph, graph.add("Tanh", out))
+
     def clip_in_onnx(self, graph: Graph, out: str) -> str:
-        """Add what `clip` does."""
+        """Add `clip` to the graph."""
         low, _, high = self.bounds
         return graph.clipped(out, low, high)
 
     def scale_in_onnx(self, graph: Graph, out: str) -> str:
-        """Add what `scale` does."""
+        """Add `scale` to the graph."""
         low, half, _ = self.bounds
         shifted = graph.add("Add", out, graph.constant(1.0, np.float32))
         return self.clip_in_onnx(
@@ -109,6 +111,6 @@ class Numbers(LeafHead):
 
 
 def has_width(box: spaces.Box) -> bool:
-    """Return whether all bounds of a Box are so far apart as single precision can tell."""
+    """Return True if the widths of all bounds are finite in float32."""
     with np.errstate(over="ignore"):
         return bool(np.isfinite(box.high.astype(np.float32) - box.low.astype(np.float32)).all())

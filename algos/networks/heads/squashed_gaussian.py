@@ -1,4 +1,4 @@
-"""Gaussians that tanh squashes between the bounds: PPO's, whose deviations are parameters, and SAC's, from the network."""
+"""Tanh-squashed Gaussians: PPO's, with standard deviations as parameters, and SAC's, with state-dependent ones."""
 
 import math
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LOG_2 = math.log(2)
-LOG_STD = -20.0, 2.0  # between which a log standard deviation that is an output is clipped
+LOG_STD = -20.0, 2.0  # bounds of log standard deviations that are network outputs
 
 
 @final
 @dataclass(frozen=True)
 class SquashedGaussian(Numbers):
-    """Outputs are means before squashing; log standard deviations are learned beside the network.
+    """Squashed Gaussian; outputs are means before tanh, log standard deviations are separate parameters.
 
-    The entropy is that of the Gaussian before squashing: what squashed numbers have has no closed form.
+    The entropy is that of the Gaussian, since the squashed one has no closed form.
     """
 
     kind, family = "squashed", "squashed_gaussian"
@@ -33,12 +33,15 @@ class SquashedGaussian(Numbers):
     learns_log_std = True
 
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
+        """Return actions [B, K] for outputs [B, W]; the most likely ones without noise."""
         return gaussian.sample(out, log_std, noise)
 
     def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:
+        """Return log-probabilities [B] of actions [B, K]."""
         return gaussian.logprob(out, log_std, action) - self.log_slope(action)
 
     def logprob_and_entropy(self, out: "Tensor", log_std: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":
+        """Return log-probabilities and entropies [B], in torch."""
         from torch.nn.functional import softplus
 
         logprob, entropy = gaussian.logprob_and_entropy(out, log_std, action)
@@ -46,19 +49,18 @@ class SquashedGaussian(Numbers):
         return logprob - (2 * (LOG_2 - action - softplus(-2 * action)) + half).sum(1), entropy
 
     def log_slope(self, action: Floats) -> Floats:
+        """Return the log-derivative [B] of squashing and scaling."""
         return gaussian.sum_columns(log_tanh_derivative(action) + self.log_half)
 
     def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
+        """Squash actions with tanh, and scale them to the bounds."""
         return self.scale(fast_tanh(action))
-
-    def to_onnx(self, graph: Graph, out: str) -> str:
-        return self.scale_in_onnx(graph, graph.add("Tanh", out))
 
 
 @final
 @dataclass(frozen=True)
 class SoftGaussian(Numbers):
-    """SAC's: outputs are means and log standard deviations before squashing; actions inside lie in [-1, 1]."""
+    """SAC's squashed Gaussian; outputs are means and log standard deviations, unscaled actions lie in [-1, 1]."""
 
     kind, family = "soft", "squashed_gaussian"
     native_mode, native_sampler = "bounded", "soft"
@@ -66,9 +68,11 @@ class SoftGaussian(Numbers):
 
     @property
     def width(self) -> int:
+        """Number of network outputs W."""
         return 2 * self.components
 
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
+        """Return actions [B, K] for outputs [B, W]; the most likely ones without noise."""
         mean, raw = out[:, : self.components], out[:, self.components :]
         if noise is None:
             return fast_tanh(mean)
@@ -76,13 +80,13 @@ class SoftGaussian(Numbers):
         return fast_tanh(mean + fast_exp(np.minimum(np.maximum(raw, low), high)) * noise)
 
     def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:
-        return np.zeros(len(out), np.float32)  # its algorithm asks for that of actions that it draws itself
+        """Return zeros [B]."""
+        return np.zeros(len(out), np.float32)  # SAC computes it with its own samples
 
     def logprob_and_entropy(self, out: "Tensor", log_std: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":
-        raise NotImplementedError("soft actor-critic draws its actions together with their log-densities")
-
-    def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
-        return self.scale(action)
+        """Raise NotImplementedError."""
+        raise NotImplementedError("SAC samples actions together with their log-densities")
 
     def to_onnx(self, graph: Graph, out: str) -> str:
+        """Add the most likely actions to the graph; return their name."""
         return self.scale_in_onnx(graph, graph.add("Tanh", graph.split(out, [self.components] * 2)[0]))

@@ -1,4 +1,4 @@
-"""An LSTM over sequences in C: `../dense/src/lstm.h`. Calls release the interpreter lock."""
+"""LSTM over sequences in C (`../dense/src/lstm.h`). Calls release the GIL."""
 
 import ctypes
 import functools
@@ -31,16 +31,16 @@ class _Gradient(ctypes.Structure):
 
 @functools.cache
 def find_functions() -> Any:
-    """Return what computes here; None: there is no library, which is said once a process."""
+    """Return the C functions; None without library, with a warning once per process."""
     try:
         return library.functions()
     except ConfigError as error:
-        log.warning("LSTMs learn in torch, more slowly: %s", error)
+        log.warning("Training LSTMs in torch, which is slower: %s", error)
         return None
 
 
 def unroll(inputs: Tensor, state: Tensor, start: Tensor, acts: Tensor | None, *weights: Tensor) -> Tensor:
-    """See `paddock.algos.networks.lstm.unroll`: float32 on a CPU, on as many threads as torch has, which change no number."""
+    """Unroll in float32 on the CPU, with torch's number of threads, which does not affect results."""
     memory: Tensor = _Unroll.apply(torch.is_grad_enabled(), inputs, state, start, acts, *weights)
     return memory
 
@@ -83,7 +83,7 @@ class _Unroll(torch.autograd.Function):
             None if each is None else torch.empty_like(each) for each in (*asked, in_weight, state_weight, bias)
         ]
         pointers = [None if each is None else each.data_ptr() for each in (to_memory, *gradients)]
-        assert ctx.described.tape, "whoever goes back twice needs a tape for each"
+        assert ctx.described.tape, "backward can run only once"
         _run(ctx.described, _Gradient(*pointers))
         ctx.described.tape = None  # used up
         to_inputs, to_state, to_in_weight, to_state_weight, to_bias = gradients
@@ -93,4 +93,4 @@ class _Unroll(torch.autograd.Function):
 def _run(described: _Lstm, gradient: _Gradient | None) -> None:
     back = None if gradient is None else ctypes.byref(gradient)
     failed = find_functions().lstm_run(ctypes.byref(described), back)
-    require(not failed, f"no memory for an LSTM of {described.width}")
+    require(not failed, f"out of memory for an LSTM of width {described.width}")

@@ -1,7 +1,7 @@
-"""An LSTM over sequences in torch: on every device and in every precision.
+"""LSTM over sequences in torch, for every device and precision.
 
-Its gradient is written out: a cell called step by step records some twenty operations a step, which on small networks
-cost several times their arithmetic. What waits for no other step is one operation over all of them.
+The gradient is written by hand: autograd would record some twenty operations per step, which cost several times the
+arithmetic of small networks. Operations without a recurrence run once for all steps.
 """
 
 from typing import Any
@@ -12,13 +12,13 @@ from torch.autograd.function import once_differentiable
 
 
 def unroll(inputs: Tensor, state: Tensor, start: Tensor, acts: Tensor | None, *weights: Tensor) -> Tensor:
-    """See `paddock.algos.networks.lstm.unroll`."""
+    """Unroll an LSTM cell; the arguments are those of `lstm.unroll`."""
     memory: Tensor = _Unroll.apply(inputs, state, start, acts, *weights)
     return memory
 
 
 class _Unroll(torch.autograd.Function):
-    """Gates lie as in `nn.LSTMCell`: what is let in, kept, new and let out, of which the new is a tanh."""
+    """Gates are ordered as in `nn.LSTMCell`: input, forget, cell (tanh), output."""
 
     @staticmethod
     def forward(
@@ -33,14 +33,14 @@ class _Unroll(torch.autograd.Function):
         arrays = (keep, gates, gates[..., : 2 * H], *gates.split(H, 2), tanhs, *memory.split(H, 2))
         output, cell = state.split(H, 1)
         for t, now in enumerate(zip(*(array.unbind() for array in arrays), strict=True)):
-            kept, gate, let_in_and_forget, let_in, forget, new, let_out, tanh, next_output, next_cell = now
+            kept, gate, input_forget_gates, input_gate, forget, new, output_gate, tanh, next_output, next_cell = now
             output, cell = output * kept, cell * kept
             gate.addmm_(output, state_weight.t())
-            let_in_and_forget.sigmoid_()
+            input_forget_gates.sigmoid_()
             new.tanh_()
-            let_out.sigmoid_()
-            torch.mul(forget, cell, out=next_cell).addcmul_(let_in, new)
-            torch.mul(let_out, torch.tanh(next_cell, out=tanh), out=next_output)
+            output_gate.sigmoid_()
+            torch.mul(forget, cell, out=next_cell).addcmul_(input_gate, new)
+            torch.mul(output_gate, torch.tanh(next_cell, out=tanh), out=next_output)
             if acts is not None:
                 stays = ~acts[t, :, None]
                 next_output.copy_(torch.where(stays, output, next_output))
@@ -55,12 +55,12 @@ class _Unroll(torch.autograd.Function):
         inputs, state, keep, acts, in_weight, state_weight, gates, tanhs, memory = ctx.saved_tensors
         H = state_weight.shape[1]
         before = torch.cat([state[None], memory[:-1]]) * keep
-        let_in, forget, new, let_out = gates.split(H, 2)
+        input_gate, forget, new, output_gate = gates.split(H, 2)
         slopes = gates * (1 - gates)
         torch.addcmul(torch.ones_like(new), new, new, value=-1, out=slopes[..., 2 * H : 3 * H])
-        # How the cell's state, and in the last part the output, moves with each gate's sum.
-        to_gates = torch.cat([new, before[..., H:], let_in, tanhs], 2).mul_(slopes)
-        through, past = let_out * (1 - tanhs * tanhs), forget * keep
+        # Derivatives of the cell state (last block: of the output) by each gate's pre-activation.
+        to_gates = torch.cat([new, before[..., H:], input_gate, tanhs], 2).mul_(slopes)
+        through, past = output_gate * (1 - tanhs * tanhs), forget * keep
         if acts is not None:
             stays = ~acts.unsqueeze(2)
             to_gates.masked_fill_(stays, 0)
@@ -95,5 +95,5 @@ class _Unroll(torch.autograd.Function):
 
 
 def _column(flags: Tensor, like: Tensor) -> Tensor:
-    """Flags [T, B] as numbers [T, B, 1]."""
+    """Convert flags [T, B] to floats [T, B, 1]."""
     return flags.to(like.dtype).unsqueeze(2)

@@ -18,7 +18,7 @@ from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.heads import SoftGaussian, Tanh, make_head
-from paddock.algos.networks.native_policy import drawing_of, make_player
+from paddock.algos.networks.native_policy import make_player, stochastic_network
 from paddock.algos.pool.serial import SerialPool
 from paddock.envs.native import library
 from paddock.envs.native.settings import native_ids
@@ -204,9 +204,9 @@ def test_all_native_environments_are_fused_and_others_are_not() -> None:
         head = make_head(env.spaces[1])
         options: dict[str, Any] = {"hidden_sizes": (4,), "activation": "tanh", "shared": False, "initial_log_std": 0.0}
         architecture = Architecture.for_spaces(env.observations, head, encoder="auto", lstm=False, **options)
-        assert drawing_of(architecture) is not None, id
+        assert stochastic_network(architecture) is not None, id
     lstm = Architecture.for_spaces(env.observations, head, encoder="auto", lstm=True, **options)
-    assert drawing_of(lstm) is None
+    assert stochastic_network(lstm) is None
     venv = Serial(num_envs=2).make(env)
     assert make_player(architecture, venv) is None
     venv.close()
@@ -220,4 +220,6 @@ def test_all_native_environments_are_fused_and_others_are_not() -> None:
         (env.observations, spaces.Dict({"a": spaces.Discrete(2)})),
     ):
         made: Callable[..., Any] = Architecture.for_spaces
-        assert drawing_of(made(observations, make_head(action), encoder="auto", lstm=False, **options)) is None, action
+        assert (
+            stochastic_network(made(observations, make_head(action), encoder="auto", lstm=False, **options)) is None
+        ), action

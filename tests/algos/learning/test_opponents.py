@@ -283,7 +283,7 @@ def test_versions_are_kept_in_turn_and_act_as_they_did(variant: str) -> None:
         (["algo.opponents={keep: 0, every: 2, newest: 1}"], "opponents.keep=0 must be at least 1"),
         (["algo.opponents={keep: 1, every: 2, newest: 1.5}"], "opponents.newest=1.5 must lie in [0, 1]"),
         (["algo.opponents={keep: 1.5, every: 2, newest: 1}"], "opponents.keep=1.5 has the wrong type"),
-        (["algo.opponents={keep: 1000000000000, every: 2, newest: 1}"], " GB of weights, and this machine has "),
+        (["algo.opponents={keep: 1000000000000, every: 2, newest: 1}"], " GB of weights, but this machine has "),
         (
             ["algo.opponents={kep: 1, every: 2, newest: 1}"],
             "opponents.kep is unknown; did you mean 'keep'",

@@ -259,7 +259,7 @@ def backends(
     """Every instruction set of this processor, on several numbers of threads."""
     state = first_state(shape, objective)
     monkeypatch.setattr(compiled, "usable_cores", lambda: most_threads)
-    monkeypatch.setattr(compiled_actor_critic, "LEAST_WORK", 1)
+    monkeypatch.setattr(compiled_actor_critic, "MIN_WORK", 1)
     for name in library.available():
         monkeypatch.setenv(library.SET_VARIABLE, name)
         for threads in range(1, most_threads + 1):

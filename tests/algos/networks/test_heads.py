@@ -266,7 +266,7 @@ def test_a_mixed_population_acts_the_same_in_any_company() -> None:
         (spaces.Text(5), r"the action space Text\(1, 5, .* is not supported; allowed: Dict, Tuple, Discrete"),
         (spaces.Box(0, 9, (2,), np.int64), "Box of floats; wrap the environment"),
         (spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Tuple([spaces.Sequence(BOX)])}), r"at b\.0 Sequence"),
-        (spaces.Dict({}), "has no parts"),
+        (spaces.Dict({}), "is empty"),
     ],
 )
 def test_an_unsupported_action_space_is_one_line_with_its_path(space: Any, named: str) -> None:
