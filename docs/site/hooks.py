@@ -1,4 +1,4 @@
-"""Lets the reference find the packages by the names they are imported by, and long names break on narrow screens."""
+"""Hooks of mkdocs: link the packages under their import name, and allow line breaks in long names."""
 
 import re
 import shutil
