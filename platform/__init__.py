@@ -1,15 +1,14 @@
-"""The standard library's `platform`, standing in for itself where this folder shadows it.
+"""Proxy of the standard library's `platform`, which this folder shadows.
 
-In the root of the repository `python -m …` and `python -c …` look here first. So the standard library's own code runs
-in this namespace: every name of it works, private ones, mock patching and pickling too. The code that lives in this
-folder is imported as `paddock` (paddock.py).
+In the root of the repository `python -m …` and `python -c …` import this package first, so it runs the standard
+library's code in its own namespace. The code in this folder is imported as `paddock` (paddock.py).
 """
 
 import os
 import sys
 from importlib.machinery import PathFinder
 
-if sys.argv[:1] == ["-m"]:  # perhaps one of our commands by the wrong name, which paddock.py answers
+if sys.argv[:1] == ["-m"]:  # paddock.py answers misspelled commands
     import paddock
 
     del paddock

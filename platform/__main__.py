@@ -1,4 +1,4 @@
-"""The entry point: `python -m platform` in the repository; elsewhere `python -m paddock`."""
+"""Entry point: `python -m platform` in the repository; elsewhere `python -m paddock`."""
 
 import sys
 

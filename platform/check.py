@@ -1,4 +1,4 @@
-"""Check an environment, or an algorithm: play it, and say what is wrong with it for who needs repeatable results.
+"""Check that an environment or an algorithm gives reproducible results.
 
 python -m paddock.check env=bipedal
 python -m paddock.check algo=es
@@ -33,12 +33,12 @@ from .rerun import compare
 from .runs.checkpoint import Checkpoints
 from .session import run_session
 
-STEPS: Readers = {"steps": (read_count, "a whole number, at least 1")}
-ITERATIONS: Readers = {"iterations": (int, "a whole number, at least 3")}
-PARTS = ("algo", "env", "vec", "seed", "hydra")  # what may be said of the run that an algorithm makes
-FEWEST = 3  # iterations: one before the state is taken, one after it, and one more
+STEPS: Readers = {"steps": (read_count, "an integer, at least 1")}
+ITERATIONS: Readers = {"iterations": (int, "an integer, at least 3")}
+SECTIONS = ("algo", "env", "vec", "seed", "hydra")  # sections that may be overridden
+MIN_ITERATIONS = 3  # before, at and after a checkpoint
 
-# Of Paddock's own algorithms: little to do in an iteration, and all there is to do in a few of them.
+# Small settings of Paddock's own algorithms, with which a few iterations run all of their code.
 SMALL: dict[str, Any] = {
     **{
         "population": 8,
@@ -54,32 +54,32 @@ SMALL: dict[str, Any] = {
 }
 
 HELP = """\
-Check an environment or an algorithm; a line for each thing, `ok`, `warn` or `FAIL`.
+Check that an environment or an algorithm gives reproducible results; prints `ok`, `warn` or `FAIL` for each check.
 
     python -m paddock.check env=NAME [key=value ...]
 
-    env=NAME          an option of conf/env; env=gymnasium env.id=ID for any other
+    env=NAME          an option of conf/env; env=gymnasium env.id=ID for any other environment
     env.KEY=VALUE     a key of it, such as env.fresh=false
-    steps=1000        steps to play at first; the first episodes are then played again, in other places
+    steps=1000        number of steps; the first episodes are then repeated in other processes
 
-The environment is played at random and compared with itself.
+The environment is stepped with random actions, and repeated episodes are compared.
 
     python -m paddock.check algo=NAME [key=value ...]
 
-    algo=NAME         an option of conf/algo, or of a package's own group: 'hydra.searchpath=[pkg://my_package.conf]'
-    algo.KEY=VALUE    a key of it; keys of Paddock's own algorithms that are not given are made small
-    env=, vec=, seed= what it learns in: env=cartpole (of POET env=poles) and vec=serial where nothing is said
-    iterations=4      to play, at least 3
+    algo=NAME         an option of conf/algo, or of a package: 'hydra.searchpath=[pkg://my_package.conf]'
+    algo.KEY=VALUE    a key of it; other keys of Paddock's algorithms get small values
+    env=, vec=, seed= training setup; defaults: env=cartpole (POET: env=poles), vec=serial
+    iterations=4      number of iterations, at least 3
 
-The algorithm learns for a few iterations and is compared with itself: again in this process; gone on from the state of
-every iteration; killed and resumed as a run; on two workers. Rows and states must be the same bits.
+The algorithm trains for a few iterations, which are repeated in this process, resumed from every iteration's state,
+killed and resumed as a run, and run on two workers. Metrics and states must be bit-identical.
 
-Exit codes: 0 results depend on settings and seed alone, 1 something FAILs, 2 bad input.
+Exit codes: 0 results are reproducible, 1 a check FAILs, 2 bad input.
 """
 
 
 def main() -> int:
-    """The command `paddock.check`; see `run_command` for the exit codes, and 1 where a check failed."""
+    """Run the command `paddock.check`; return 1 if a check fails."""
     return run_command(HELP, _command)
 
 
@@ -87,7 +87,7 @@ def _command(arguments: Sequence[str]) -> int:
     if not any(argument.startswith("algo=") for argument in arguments):
         return print_findings(check_env(*read(arguments)))
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # what a run warns of would be told for each of the many that are made
+    logging.disable(logging.WARNING)  # else every run of the checks would repeat the warnings
     try:
         return print_findings(check_run(*read_run(arguments)))
     finally:
@@ -95,30 +95,30 @@ def _command(arguments: Sequence[str]) -> int:
 
 
 def read(arguments: Sequence[str]) -> tuple[EnvSpec, int]:
-    """Return the environment that the arguments name, and how many steps to play it.
+    """Return the environment that the arguments name, and the number of steps.
 
     Raises:
         ConfigError: an argument is unknown or out of range, or names a family of environments.
     """
     overrides, options = parse_overrides("check", arguments, STEPS, ("algo", "env"))
     given = any(override.startswith("env=") for override in overrides)
-    require(given, "no environment is named; give env=NAME, or algo=NAME")
+    require(given, "no environment or algorithm given: add env=NAME or algo=NAME")
     recipe: Any = build("env", resolve_niche(compose_sections(["env"], overrides)["env"]))
     what = f"env: {type(recipe).__name__} is a family of environments"
-    require(isinstance(recipe, EnvSpec), f"{what}, and one is checked at a time; choose one, as env=terrain")
+    require(isinstance(recipe, EnvSpec), f"{what}; choose a single one, such as env=terrain")
     return recipe, options.get("steps", 1000)
 
 
 def read_run(arguments: Sequence[str]) -> tuple[list[str], int]:
-    """Return the overrides of a small run of the algorithm that the arguments name, and how many iterations to play.
+    """Return the overrides of a small run of the named algorithm, and the number of iterations.
 
     Raises:
         ConfigError: an argument is unknown or out of range.
     """
-    overrides, options = parse_overrides("check", arguments, ITERATIONS, PARTS)
+    overrides, options = parse_overrides("check", arguments, ITERATIONS, SECTIONS)
     iterations = options.get("iterations", 4)
-    require(iterations >= FEWEST, f"iterations={iterations} must be a whole number, at least {FEWEST}")
-    require("vec=auto" not in overrides, "vec=auto chooses by the time that layouts take; give vec=serial, or another")
+    require(iterations >= MIN_ITERATIONS, f"iterations={iterations} must be an integer, at least {MIN_ITERATIONS}")
+    require("vec=auto" not in overrides, "vec=auto depends on timing; use vec=serial or another")
     named = {override.partition("=")[0].lstrip("+~") for override in overrides}
     algo = compose_sections(["algo"], overrides)["algo"]
     made = resolve(algo["_target_"], "algo._target_")
@@ -130,7 +130,7 @@ def read_run(arguments: Sequence[str]) -> tuple[list[str], int]:
 
 
 def _shrink(path: str, section: Mapping[str, Any], named: set[str]) -> list[str]:
-    """Small settings of one of Paddock's own algorithms, and of its members, but for those that are named."""
+    """Return small settings of one of Paddock's algorithms and its members, except those in `named`."""
     if not str(section.get("_target_")).startswith("paddock.algos."):
         return []
     keys = [key for key in SMALL if key in section and f"{path}.{key}" not in named]
@@ -140,10 +140,10 @@ def _shrink(path: str, section: Mapping[str, Any], named: set[str]) -> list[str]
 
 
 def check_run(overrides: Sequence[str], iterations: int) -> Findings:
-    """Check the algorithm of a run; yields what was looked at, and what was found.
+    """Check the algorithm of a run; yield the name and finding of each check.
 
     Raises:
-        ConfigError: the overrides name no run that can be assembled.
+        ConfigError: the overrides are invalid.
     """
     words = [*overrides, "compute=serial", "track=none", f"budget.iterations={iterations}", "checkpoint.every_s=0"]
     with composed(words) as composition:
@@ -164,15 +164,15 @@ def check_run(overrides: Sequence[str], iterations: int) -> Findings:
 
 
 def _check_killed(words: list[str], iterations: int, whole: Path, killed: Path) -> Finding:
-    """A run that is killed in mid-iteration and goes on ends with the same bytes as one that is not."""
+    """Check that a run killed during an iteration and resumed ends with the same bytes as an uninterrupted one."""
     _play([*words, f"run.dir={whole}"])
     after = iterations // 2
     code = "import sys; from paddock.check import run_until_killed; run_until_killed(int(sys.argv[1]), sys.argv[2:])"
     child = start_python(code, str(after), *words, f"run.dir={killed}", stderr=subprocess.PIPE)
-    _, said = child.communicate()
+    _, errors = child.communicate()
     if child.returncode != -signal.SIGKILL:
-        ended = f"the run that was to be killed {describe_exit(child.returncode)}"
-        return Finding("FAIL", f"{ended}: {last_line(said.decode(errors='replace'))}", "fix this error")
+        ended = f"the run that should have been killed {describe_exit(child.returncode)}"
+        return Finding("FAIL", f"{ended}: {last_line(errors.decode(errors='replace'))}", "fix this error")
     _play([*words, f"run.dir={killed}"])
     if found := compare(whole, killed, iterations):
         where = found.journal if found.iteration is None else f"iteration {found.iteration}"
@@ -191,7 +191,7 @@ def _play(words: Sequence[str]) -> None:
 
 
 def run_until_killed(iteration: int, words: Sequence[str]) -> None:
-    """Run an experiment in this process, which is killed while it is at the iteration after this one."""
+    """Run an experiment in this process, and kill it during the iteration after this one."""
     experiment = prepare(words)
     plan = experiment.algorithm.plan
 

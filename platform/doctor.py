@@ -1,4 +1,4 @@
-"""Check that this machine, and the workers of a pool, can run experiments: one line for each thing, with its remedy.
+"""Diagnose whether this machine and the workers of a pool can run experiments.
 
 python -m paddock.doctor compute=dask compute.address=tcp://10.0.0.1:8786
 """
@@ -12,35 +12,35 @@ from .health.installed import Finding, check_import, check_packages, format_erro
 SECTIONS = ("compute", "run", "vec")
 
 HELP = """\
-Check that experiments can run here: one line for each thing, `ok`, `warn` or `FAIL`, with what to do about it.
+Check that experiments can run here; prints `ok`, `warn` or `FAIL` and a remedy for each check.
 
     python -m paddock.doctor [key=value ...]
 
-    compute=NAME        also open that pool, compare its workers with this process, and run a task on each
+    compute=NAME        also open this pool, compare its workers with this process, and run a task on each
     compute.KEY=VALUE   a key of it, such as compute.address=tcp://10.0.0.1:8786
-    vec=remote          also ask a server of environments, vec.address=HOST:PORT
-    run.root=FOLDER     where runs will be kept; as in conf/config.yaml by default
+    vec=remote          also query an environment server, vec.address=HOST:PORT
+    run.root=FOLDER     parent folder of runs; default in conf/config.yaml
 
-Exit codes: 0 all well, 1 something FAILs, 2 bad input.
+Exit codes: 0 no check FAILs, 1 a check FAILs, 2 bad input.
 """
 
 
 def main() -> int:
-    """The command `paddock.doctor`; see `run_command` for the exit codes, and 1 where a check failed."""
+    """Run the command `paddock.doctor`; return 1 if a check fails."""
 
     def command(arguments: Sequence[str]) -> int:
         return print_findings(examine(arguments))
 
     try:
         from .config.command import run_command
-    except ImportError:  # not even NumPy is here
+    except ImportError:  # a dependency such as NumPy is missing
         command([])
         return 1
     return run_command(HELP, command)
 
 
 def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-    """Check one thing after the other; yields its name and what was found.
+    """Run the checks; yield the name and finding of each.
 
     Raises:
         ConfigError: an argument is unknown or out of range.
@@ -73,7 +73,7 @@ def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     if pool is not None:
         yield from checks.check_compute(pool)
     if servers is not None:
-        from .health.server import check_server  # only who asks for it needs gRPC
+        from .health.server import check_server  # needs gRPC
 
         yield from check_server(servers)
 

@@ -1,4 +1,4 @@
-"""Play a run's policy on fresh episodes: their mean return, how sure it is, and a video of the first.
+"""Evaluate a run's policy on fresh episodes: mean return with its confidence interval, and a video.
 
 python -m paddock.evaluate RUN video=FILE.mp4
 """
@@ -32,64 +32,64 @@ from .evaluation.matrix import write_matrix
 from .evaluation.target import write_control
 
 HELP = """\
-Play a run's policy on fresh episodes, from its newest checkpoint; the run may still be going on.
+Evaluate the policy in a run's newest checkpoint on fresh episodes; the run may still be running.
 
     python -m paddock.evaluate RUN [key=value ...]
 
     RUN                 the run's folder
-    episodes=20         whole number >= 1; played in full, whatever cap the training has
-    max_steps=100000    steps after which an episode is cut off, whole number >= 1, as it may never end by itself
-    seed=0              whole number >= 0; with episodes it decides every number, and other runs meet the same episodes
-    which=last          last: the policy as it is now; best: the best that an evaluation met
-    trust=false         true: RUN is from somebody else, and may run code that it names
-    stochastic=false    true: draw actions as training does, of PPO, A2C and SAC; false: the most likely ones
-    workers=4           play in so many processes, whole number >= 1; else in this one; changes no number
-    video=FILE.mp4      film the first episode, one frame a step; needs no screen
-    json=FILE.json      write all of it, each episode's return and length too
+    episodes=20         number of episodes, played in full even if training truncates them
+    max_steps=100000    steps after which an episode is truncated
+    seed=0              evaluation seed, >= 0; runs evaluated with the same seed get the same episodes
+    which=last          last: the newest policy; best: the policy with the best evaluation
+    trust=false         true: allow RUN of another user to name any code
+    stochastic=false    true: sample actions as in training (PPO, A2C, SAC); false: most likely actions
+    workers=4           number of worker processes; does not affect results; default: this process only
+    video=FILE.mp4      record the first episode, one frame per step; works without a display
+    json=FILE.json      write all results, including the return and length of each episode
 
-Any machine will do: the training's vec=, device and compiler are not needed. Elsewhere than in training:
+Evaluation does not need the vec=, device or compiler of training. To evaluate in another environment:
 
-    env=NAME            an option of conf/env with as many observations and actions
+    env=NAME            an option of conf/env with the same observation and action spaces
     env.KEY=VALUE       another value of a key of the environment, such as env.kwargs.hardcore=true
 
-Of a run of POET, niches by their numbers, as events.jsonl has them:
+POET runs, with niche numbers as in events.jsonl:
 
-    niche=7             in this niche's environment, its own agent; else the newest active niche
-    agent=3             in its place the agent of this niche, as it is now or was when it retired
-    on=RUN              the run that has the niche; RUN above may then be of any algorithm
-    matrix=FILE.csv     the mean return of every agent in every environment, also .png, .pdf or .svg: a picture;
-                        of episodes=5, from seed=0, played by as many processes as there are cores, or workers=2
+    niche=7             this niche's environment and agent; default: the newest active niche
+    agent=3             agent of another niche, in its current or last state
+    on=RUN              POET run with the niche; the policy's RUN may be of any algorithm
+    matrix=FILE.csv     mean return of every agent in every environment, or a plot (.png, .pdf, .svg); defaults:
+                        episodes=5, seed=0, one worker per core
 
-Of a run in a world, matches of two, on every side in turn; actions are drawn where training draws them,
-unless stochastic=false:
+Multi-agent runs, matches of two policies on alternating sides; actions are sampled as in training unless
+stochastic=false:
 
-    players=random      its policy against each of these, with commas between: random, twoply (Connect Four and
-                        tic-tac-toe: looks two moves ahead), perfect (tic-tac-toe), RUN, RUN@ITERATION of a version
-                        that a run keeps, or the dotted path of a class; of episodes=20 each
-    matrix=FILE.json    all against all, the versions that it keeps too, and Elo ratings; as RUN/matches.json they come
-                        into its report and its plots; also .csv, or .png, .pdf, .svg: a picture
+    players=random      comma-separated opponents: random, twoply (Connect Four and tic-tac-toe: two-move lookahead),
+                        perfect (tic-tac-toe), RUN, RUN@ITERATION for a kept version, or the dotted path of a class;
+                        episodes=20 each
+    matrix=FILE.json    all against all, including kept versions, with Elo ratings; reports and plots read
+                        RUN/matches.json; also .csv, or a plot (.png, .pdf, .svg)
 """
 
 
 READERS: Readers = {
-    "episodes": (int, "a whole number >= 1"),
-    "seed": (int, "a whole number >= 0"),
+    "episodes": (int, "an integer >= 1"),
+    "seed": (int, "an integer >= 0"),
     "which": (str, "last or best"),
     "video": (Path, "a file *.mp4"),
     "niche": (int, "a niche's number"),
     "agent": (int, "the number of an agent's niche"),
     "on": (Path, "the folder of a POET run"),
-    "matrix": (Path, "a file *.csv, *.png, *.pdf, *.svg, or of matches *.json"),
-    "players": (read_names, "who plays, with commas between"),
-    "workers": (int, "a whole number >= 1"),
-    "max_steps": (int, "a whole number >= 1"),
+    "matrix": (Path, "a file *.csv, *.png, *.pdf, *.svg, or *.json for matches"),
+    "players": (read_names, "comma-separated players"),
+    "workers": (int, "an integer >= 1"),
+    "max_steps": (int, "an integer >= 1"),
     "stochastic": (read_flag, "true or false"),
     "json": (Path, "a file *.json"),
 }
 
 
 def main() -> int:
-    """The command `paddock.evaluate`; see `run_command` for the exit codes."""
+    """Run the command `paddock.evaluate`."""
     return run_command(HELP, _command)
 
 
@@ -97,10 +97,10 @@ def _command(arguments: Sequence[str]) -> None:
     env, others = split_overrides(arguments, ("env",))
     runs, options = parse("evaluate", others, READERS)
     usage = "python -m paddock.evaluate RUN episodes=20"
-    require(len(runs) == 1, f"evaluate plays one RUN, and {len(runs)} are given; write {usage}")
+    require(len(runs) == 1, f"evaluate takes one RUN, got {len(runs)}; usage: {usage}")
     if {"matrix", "players"} & options.keys():
         both = " and ".join(key for key in ("matrix=", "players=") if key[:-1] in options)
-        require(not env, f"{' '.join(env)}: {both} plays where the run has learned; leave it out")
+        require(not env, f"{' '.join(env)}: {both} uses the training environment; remove it")
         (_matrix if _has_niches(runs[0], options) else _matches)(runs[0], **options)
         return
     out = options.pop("json", None)
@@ -127,7 +127,7 @@ def _matrix(
     **others: Any,
 ) -> None:
     named = " and ".join(f"{key}=" for key in others)
-    require(not others, f"{named} cannot go with matrix=, where every agent plays everywhere; leave it out")
+    require(not others, f"{named} cannot be combined with matrix=, which evaluates all agents and niches; remove it")
     check_max_steps(max_steps)
     algorithm, progress = load(run)
     result = write_matrix(run, algorithm, fresh_seeds(seed, episodes), matrix, workers, max_steps)
@@ -139,7 +139,7 @@ def _matrix(
 
 
 def _has_niches(run: Path, options: Mapping[str, Any]) -> bool:
-    """Whether a matrix is one of agents in environments, and not of matches."""
+    """Return whether `matrix=` means agents by environments, and not matches."""
     algorithm, _ = load(run)
     return "players" not in options and not (isinstance(algorithm, LearnsInEnv) and algorithm.env.seats > 1)
 
@@ -157,8 +157,8 @@ def _matches(
     **others: Any,
 ) -> None:
     named = " and ".join(f"{key}=" for key in others)
-    require(not others, f"{named} cannot go with matches; leave it out")
-    require(episodes >= 2 and episodes % 2 == 0, f"episodes={episodes} must be even, half on each side; 20 suits most")
+    require(not others, f"{named} cannot be combined with matches; remove it")
+    require(episodes >= 2 and episodes % 2 == 0, f"episodes={episodes} must be even, half of them on each side")
     check_max_steps(max_steps)
     named_files = (("matrix", matrix, FORMATS), ("json", json, (".json",)))
     files = {key: check_output(key, out, suffixes) for key, out, suffixes in named_files if out is not None}
@@ -167,7 +167,7 @@ def _matches(
     iteration = int(progress.metrics["iteration"])
     settings: dict[str, Any] = {"stochastic": stochastic, "workers": workers, "max_steps": max_steps}
     played = play_matches(algorithm, run, iteration, seeds, players, round_robin=matrix is not None, **settings)
-    told = {
+    description = {
         "run": str(run),
         "env": algorithm.env.fields,
         "seed": seed,
@@ -189,7 +189,7 @@ def _matches(
         _print({"": f"each of {', '.join(alike)} {same}"})
     print("", *played.table(), "", sep="\n")
     for key, out in files.items():
-        write_output(key, out, played.encode(out.suffix, told))
+        write_output(key, out, played.encode(out.suffix, description))
         _print({key: display_path(out)})
     _print_speed(played.results.steps, played.results.seconds)
 
@@ -200,7 +200,7 @@ def _print(lines: Mapping[str, Any]) -> None:
 
 
 def _print_speed(steps: int, seconds: float) -> None:
-    # Apart from the rest, which is the same text every time.
+    # Separate stream, since the rest is reproducible.
     sys.stdout.flush()
     print(f"played {steps:,} steps in {seconds:.1f} s: {steps / seconds:,.0f} steps/s", file=sys.stderr)
 

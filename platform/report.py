@@ -1,4 +1,4 @@
-"""One HTML page about runs, multiruns and sweeps: scores, learning curves, searches, speed, videos, commands.
+"""HTML report on runs, multiruns and sweeps: scores, learning curves, speed, videos and commands.
 
 python -m paddock.report DIR... out=FILE.html
 """
@@ -20,20 +20,19 @@ from .reports.sections.runs import list_commands, list_runs, show_histories, sho
 from .reports.sections.sweep import describe
 
 HELP = """\
-Write one HTML page about runs, which may still be going on. It needs no network: send it to whom you like.
+Write a self-contained HTML report on runs, which may still be running.
 
     python -m paddock.report DIR... [key=value ...]
 
-    DIR...                runs, multiruns, sweeps, or folders with some of them
-    out=FILE.html         the page; else DIR/report.html for one DIR, report.html for several
-    score=group/name      the metric whose last value is a run's score; else eval/return_mean, or train/return_mean
-                          where nothing has been evaluated
-    videos_mb=10          the largest video in a run's folder (*.mp4, *.webm, *.webp) that is taken into the page, in MB
+    DIR...                runs, multiruns, sweeps, or folders that contain them
+    out=FILE.html         output file; default: DIR/report.html for one DIR, report.html for several
+    score=group/name      the metric whose last value is a run's score; default: eval/return_mean, or train/return_mean
+                          without evaluations
+    videos_mb=10          maximum size of embedded videos (*.mp4, *.webm, *.webp in run folders), in MB
 
-Runs that differ in nothing but the seed are a group. The page has what there are data for: groups with interquartile
-means and 95 % intervals, learning curves, scores, performance profiles and probabilities of improvement; of sweeps
-history, parameters, importances and the best command; speed; the niches of POET and the members of PBT; videos; states;
-commands.
+Runs that differ only in the seed form a group. Sections, as far as there are data: groups with interquartile means and
+95 % intervals, learning curves, scores, performance profiles, probabilities of improvement; sweeps with history,
+parameters, importances and the best command; speed; POET niches and PBT members; videos; states; commands.
 """
 READERS: Readers = {
     "out": (Path, "a file *.html"),
@@ -41,27 +40,27 @@ READERS: Readers = {
     "videos_mb": (float, "a number of MB"),
 }
 VIDEOS_MB = 10.0
-MOST_NAMES = 12  # of runs, in a note
+MAX_NAMES = 12  # of runs in a note
 
 
 def main() -> int:
-    """The command `paddock.report`; see `run_command` for the exit codes."""
+    """Run the command `paddock.report`."""
     return run_command(HELP, _command)
 
 
 def report(folders: Sequence[Path], score: str | None = None, videos_mb: float = VIDEOS_MB) -> bytes:
-    """The page about some folders, which are only read.
+    """Return the report on some folders, which are only read.
 
     Args:
-        folders: runs, multiruns, sweeps, or folders with some of them.
-        score: the metric that is compared; None for the return.
-        videos_mb: the largest video that is taken.
+        folders: runs, multiruns, sweeps, or folders that contain them.
+        score: the compared metric; None for the return.
+        videos_mb: maximum size of embedded videos.
 
     Returns:
         HTML in UTF-8.
 
     Raises:
-        PaddockError: a folder has neither runs nor sweeps, or no run has the metric.
+        PaddockError: a folder holds neither runs nor sweeps, or no run has the metric.
     """
     data = gather(folders)
     compared = [entry for entry in data.entries if not entry.in_sweep]
@@ -85,12 +84,12 @@ def _head(title: str, data: ReportData) -> Html:
     counts = Counter(entry.state for entry in data.entries)
     listed = ", ".join(f"{count} {state}" for state, count in counts.items())
     now = datetime.datetime.now().astimezone()
-    said = f"{listed or 'no run yet'}; written {now:%Y-%m-%d %H:%M %Z}"
-    parts = [Html(f"<h1>{escape(title)}</h1>"), paragraph(said)]
+    summary = f"{listed or 'no run yet'}; written {now:%Y-%m-%d %H:%M %Z}"
+    blocks = [Html(f"<h1>{escape(title)}</h1>"), paragraph(summary)]
     for wrong, names in data.notes.items():
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        parts.append(paragraph(f"{wrong}: {', '.join(names[:MOST_NAMES])}{more}"))
-    return join(parts)
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        blocks.append(paragraph(f"{wrong}: {', '.join(names[:MAX_NAMES])}{more}"))
+    return join(blocks)
 
 
 def _sweep(folder: Path, k: int) -> Html:
@@ -102,12 +101,12 @@ def _sweep(folder: Path, k: int) -> Html:
 
 def _command(arguments: Sequence[str]) -> None:
     given, options = parse("report", arguments, READERS)
-    require(bool(given), "report needs a DIR; write python -m paddock.report DIR... out=FILE.html")
+    require(bool(given), "no DIR given; usage: python -m paddock.report DIR... out=FILE.html")
     folders = list({folder.resolve(): folder for folder in given}.values())
     videos_mb = options.get("videos_mb", VIDEOS_MB)
-    require(videos_mb >= 0, f"videos_mb={videos_mb:g} must not be negative; 0 takes none")
+    require(videos_mb >= 0, f"videos_mb={videos_mb:g} must not be negative; 0 embeds no videos")
     out = options.get("out", (folders[0] if len(folders) == 1 else Path()) / "report.html")
-    # A folder that is not there is told by what reads it.
+    # Reading reports a missing folder.
     if "out" in options or os.path.isdir(out.parent):
         check_output("out", out, (".html",))
     write_output("out", out, report(folders, options.get("score"), videos_mb))

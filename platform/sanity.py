@@ -1,4 +1,4 @@
-"""Test the sanity of an algorithm: it learns small tasks of known values, which tell what is broken in it.
+"""Sanity suite of algorithms: small tasks with known optima that localise bugs.
 
 python -m paddock.sanity algo=ppo
 """
@@ -17,37 +17,37 @@ from .health.sanity import prepare_tasks, print_results, run_tasks
 
 SECTIONS = ("algo", "vec", "compute", "hydra")
 READERS: Readers = {
-    "tasks": (read_names, "names of tasks, with commas between"),
-    "seeds": (read_count, "a whole number, at least 1"),
+    "tasks": (read_names, "comma-separated names of tasks"),
+    "seeds": (read_count, "an integer, at least 1"),
 }
 
 HELP = """\
-Test the sanity of an algorithm: it learns small tasks of known values, some minutes in all, a line for each, `ok` or
-`FAIL` with what to suspect. A score passes if that of every seed does.
+Train an algorithm on small tasks with known optima, in a few minutes; prints `ok` or `FAIL` and likely causes for each
+task. A task passes if every seed does.
 
     python -m paddock.sanity algo=NAME [key=value ...]
 
-    algo=NAME         an option of conf/algo that has one in conf/algo/sanity, too
-    algo.KEY=VALUE    a key of it, for all tasks, such as algo.lstm=true
-    tasks=[A,B]       tasks of these names alone, roles and relay too
-    seeds=3           learn each with seeds 1, 2, ... to this one
-    vec=NAME          an option of conf/vec: serial if nothing is said
-    compute=NAME      an option of conf/compute, where tasks are learned side by side: local if nothing is said
+    algo=NAME         an option of conf/algo with a file in conf/algo/sanity
+    algo.KEY=VALUE    a key of it, set for all tasks, such as algo.lstm=true
+    tasks=[A,B]       run only these tasks; includes the optional roles and relay
+    seeds=3           number of seeds per task: 1, 2, ...
+    vec=NAME          an option of conf/vec; default: serial
+    compute=NAME      an option of conf/compute, which runs tasks in parallel; default: local
 
-The columns `chance`, `without` and `best` are the scores of random actions, of the best policy without what the task is
-about, and of the best of all. Exit codes: 0 all passed, 1 a task FAILs, 2 bad input.
+The columns `chance`, `without` and `best` are the scores of random actions, of the best policy without the ability under
+test, and of the optimal policy. Exit codes: 0 all passed, 1 a task FAILs, 2 bad input.
 """
 
 
 def main() -> int:
-    """The command `paddock.sanity`; see `run_command` for the exit codes, and 1 where a task failed."""
+    """Run the command `paddock.sanity`; return 1 if a task fails."""
     return run_command(HELP, _command)
 
 
 def _command(arguments: Sequence[str]) -> int:
     overrides, options = parse_overrides("sanity", arguments, READERS, SECTIONS)
     named = any(override.startswith("algo=") for override in overrides)
-    require(named, "no algorithm is named; give algo=NAME, such as algo=ppo")
+    require(named, "no algorithm given: add algo=NAME, such as algo=ppo")
     learning = [word for word in overrides if not word.startswith("compute")]
     seeds = options.get("seeds", 3)
     prepared = prepare_tasks(learning, options.get("tasks", ()), range(1, seeds + 1))

@@ -1,4 +1,4 @@
-"""Serve environments over gRPC, to clients that choose vec=remote: each has environments of its own.
+"""Environment server over gRPC for clients with vec=remote.
 
 python -m paddock.serve env=bipedal vec=multiprocess vec.num_envs=256
 """
@@ -27,21 +27,21 @@ Serve environments over gRPC to clients that choose vec=remote, until Ctrl-C or 
 
     python -m paddock.serve env=NAME [vec=NAME] [key=value ...]
 
-    env=NAME            an option of conf/env; env=gymnasium env.id=ID for any other
-    vec=NAME            how they are stepped: multiprocess if nothing is said, serial, native or auto
-    vec.num_envs=256    environments in all, of which each client has its own
+    env=NAME            an option of conf/env; env=gymnasium env.id=ID for any other environment
+    vec=NAME            multiprocess (default), serial, native or auto
+    vec.num_envs=256    total number of environments, shared out among clients
     serve.KEY=VALUE     a key of conf/serve.yaml, such as serve.address=unix:/tmp/env or serve.token_file=token
-    serve.submit=slurm  from a Slurm job, with slurm.KEY=VALUE as in conf/hydra/launcher/slurm.yaml
+    serve.submit=slurm  run as a Slurm job, with slurm.KEY=VALUE as in conf/hydra/launcher/slurm.yaml
 
     python -m paddock.serve status ADDRESS [token_file=FILE] [tls.ca=FILE tls.cert=FILE tls.key=FILE]
 
-says what a server is at. Told to end, it finishes what is under way, and clients go on elsewhere or wait.
-Exit codes: 0 done, 2 bad input, 143 ended with something under way.
+prints the status of a server. When stopped, a server finishes running requests, and clients reconnect or wait.
+Exit codes: 0 done, 2 bad input, 143 stopped with requests still running.
 """
 
 
 def main() -> int:
-    """The command; see `run_command` for the exit codes."""
+    """Run the command `paddock.serve`."""
     return run_command(HELP, _command)
 
 
@@ -60,14 +60,14 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
     """Start the server that the arguments describe.
 
     Raises:
-        ConfigError: an argument is wrong, or it cannot listen.
+        ConfigError: an argument is invalid, or the address is unavailable.
     """
-    # Late: whoever asks for help has no need of it, and may not have gRPC.
+    # Imported late, since gRPC is optional.
     try:
         from paddock.envs.remote.server.service import EnvironmentServer
         from paddock.envs.remote.server.settings import ServerSettings
     except ImportError as error:
-        raise ConfigError(f"serving needs {error.name}; {install('remote')}") from error
+        raise ConfigError(f"serving needs {error.name}: {install('remote')}") from error
     from paddock.algos.learning.rollouts.config import MAX_EPISODE_STEPS
     from paddock.envs.vector import Auto, Remote
 
@@ -75,16 +75,16 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
     spec: Any = build("env", sections["env"])
     if isinstance(spec, Family):
         single = "env: a family of environments; choose a single one, such as env=terrain"
-        require(sections["serve"]["free_arguments"], f"{single}, or say serve.free_arguments=true for algo=poet")
+        require(sections["serve"]["free_arguments"], f"{single}, or set serve.free_arguments=true for algo=poet")
         spec = spec.env_spec(spec.flat(), None)
     vec: Any = build("vec", sections["vec"])
     require(not isinstance(vec, Remote), "vec=remote is for clients; choose multiprocess, serial, native or auto")
     if isinstance(vec, Auto):
         vec = build("vec", vec.choose(spec, False, print))
     address = sections["serve"]["address"]
-    require(isinstance(address, str), f"serve.address={address} is no address; write HOST:PORT, or unix:PATH")
+    require(isinstance(address, str), f"serve.address={address} is not an address; use HOST:PORT or unix:PATH")
     settings = call_checked("serve", ServerSettings, _without(sections["serve"], "submit"))
-    spec = spec.limited(MAX_EPISODE_STEPS)  # as rollouts have it
+    spec = spec.limited(MAX_EPISODE_STEPS)  # the limit of rollouts
     vec.check(spec)
     server = EnvironmentServer(spec, vec, settings)
     print(f"serving {spec.id} at {server.address}, {vec.num_envs} environments, vec={type(vec).__name__.lower()}")
@@ -97,7 +97,7 @@ def _compose(arguments: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _submit(arguments: Sequence[str], sections: dict[str, dict[str, Any]]) -> int:
-    """Have a Slurm job serve."""
+    """Submit a Slurm job that serves."""
     from .slurm.options import Resources
     from .slurm.server import submit_server
 
@@ -113,26 +113,26 @@ def _without(section: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _wait(server: "EnvironmentServer") -> int:
-    """Serve until a signal; a second one ends at once."""
-    told = threading.Event()
+    """Serve until a signal; exit immediately on a second one."""
+    stopped = threading.Event()
 
-    def tell(number: int, frame: Any) -> None:
-        if told.is_set():
+    def stop(number: int, frame: Any) -> None:
+        if stopped.is_set():
             os._exit(128 + number)
-        told.set()
+        stopped.set()
 
-    before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        while not told.wait(1.0):
+        while not stopped.wait(1.0):
             pass
         count = len(server.sessions.list())
-        ending = f"ending: {count} sessions are open, and finish what is under way; Ctrl-C again ends at once"
-        print(ending, file=sys.stderr, flush=True)
+        message = f"stopping: waiting for the running requests of {count} sessions; Ctrl-C again quits now"
+        print(message, file=sys.stderr, flush=True)
         if server.drain():
-            print("ended", file=sys.stderr)
+            print("stopped", file=sys.stderr)
             return 0
-        print("ended with something under way", file=sys.stderr, flush=True)
-        os._exit(128 + signal.SIGTERM)  # else the end would wait for the threads of environments that are at work
+        print("stopped with requests still running", file=sys.stderr, flush=True)
+        os._exit(128 + signal.SIGTERM)  # a normal exit would wait for busy environment threads
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -142,7 +142,7 @@ def _status(arguments: Sequence[str]) -> int:
     try:
         from .health.server import describe_server, read_status
     except ImportError as error:
-        raise ConfigError(f"asking a server needs {error.name}; {install('remote')}") from error
+        raise ConfigError(f"querying a server needs {error.name}: {install('remote')}") from error
     for line in describe_server(read_status(arguments)):
         print(line)
     return 0

@@ -161,7 +161,7 @@ BAD = {
         ["TURNS", "players=rando"],
         "players=rando is neither a run's folder nor a known player; did you",
     ),
-    "odd": (["TURNS", "players=random", "episodes=3"], "episodes=3 must be even, half on each side; 20 suits most"),
+    "odd": (["TURNS", "players=random", "episodes=3"], "episodes=3 must be even, half of them on each side"),
     "no version": (["TURNS", "players=TURNS@1"], "players=TURNS@1: TURNS keeps no policy of iteration 1; available: 2"),
     "no board": (["TURNS", "players=perfect"], "perfect plays boards of observation [3, 3, 2] and 9 moves, and not"),
     "another world": (["TURNS", "players=ALONE"], "players=ALONE was trained on other observations or actions than"),

@@ -193,7 +193,7 @@ BAD = {
         ["PENDULUM", "on=POET"],
         "has observations Box(4,) float32 and actions Discrete(2), but the policy",
     ),
-    "one niche": (["POET", "matrix=m.csv", "niche=0"], "niche= cannot go with matrix=, where every agent plays"),
+    "one niche": (["POET", "matrix=m.csv", "niche=0"], "niche= cannot be combined with matrix="),
 }
 
 

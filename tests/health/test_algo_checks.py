@@ -147,8 +147,8 @@ def test_two_states_differ_at_a_leaf() -> None:
 def test_what_cannot_be_checked_is_one_line() -> None:
     for word, named in {
         "compute=dask": "compute=dask is not an argument of check; known: algo, env, hydra, iterations, seed, vec",
-        "vec=auto": "vec=auto chooses by the time",
-        "iterations=2": "iterations=2 must be a whole number, at least 3",
+        "vec=auto": "vec=auto depends on timing",
+        "iterations=2": "iterations=2 must be an integer, at least 3",
         "speed=3": "speed=3 is not an argument of check; did you mean 'seed'?",
     }.items():
         with pytest.raises(ConfigError) as caught:

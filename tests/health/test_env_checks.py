@@ -169,9 +169,9 @@ def test_box2d_is_found_to_leak_and_ours_is_not(call_command: Main) -> None:
 
 def test_a_mistake_is_one_line(call_command: Main) -> None:
     for argument, message in {
-        "env=terrains": "is a family of environments, and one is checked at a time; choose one, as env=terrain",
+        "env=terrains": "is a family of environments; choose a single one",
         "step=3": "step=3 is not an argument of check; did you mean 'steps'? (see --help)",
-        "steps=3": "no environment is named; give env=NAME",
+        "steps=3": "no environment or algorithm given",
     }.items():
         code, out, err = call_command("check", argument)
         assert (code, out) == (2, "") and len(err.splitlines()) == 1 and message in err

@@ -125,7 +125,7 @@ def test_repeated_seeds_count_once_and_are_named(tmp_path: Path, caplog: pytest.
     assert [list(line.get_ydata()) for line in ax.lines[:2]] == [[0, 2, 4], [4, 6]]
     assert list(labelled(ax)) == ["evaluation (2 seeds)"]
     said = [record.getMessage() for record in caplog.records]
-    assert said == [f"{path} is left out: it repeats the settings and the seed of {farther}" for path in (first, again)]
+    assert said == [f"{path} is skipped: it repeats the settings and seed of {farther}" for path in (first, again)]
 
 
 def test_evaluation_is_drawn_at_the_steps_of_its_policy(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_matches_of_one_player_have_points_and_no_ratings(
     (run / "matches.json").write_text(json.dumps({"players": players, "points": [[None, 0.5], [0.5, None]]}))
     assert main(run)[:2] == (0, f"{run}/curves.png\n{run}/points.png\n")
     (said,) = caplog.messages
-    assert "elo.png is left out: matches.json has no ratings" in said
+    assert "elo.png is skipped: matches.json has no ratings" in said
     code, out, err = main(run, "show=elo")
     assert (code, out, err.count("\n")) == (2, "", 1) and "matches.json has no ratings" in err
 
@@ -259,7 +259,7 @@ BAD = {
     "unknown picture": (("RUN", "show=curve"), "show=curve is not a picture; did you mean 'curves'?"),
     "not of POET": (("RUN", "show=lineage"), "allowed: curves; others need"),
     "one of many": (("RUN", "NULL", "show=annecs"), "allowed: curves; others need"),
-    "no number": (("NULL",), "no number of eval/return_mean has been logged yet"),
+    "no number": (("NULL",), "no value of eval/return_mean has been logged yet"),
 }
 
 

@@ -226,7 +226,7 @@ def test_real_run_becomes_all_its_pictures(tmp_path: Path, main: Main, caplog: p
     names = ("curves", "lineage", "annecs")
     assert (code, out.split()) == (0, [str(run / f"{name}.png") for name in names])
     (said,) = caplog.messages
-    assert said.startswith(f"{run / 'grounds.png'} is left out: CartPole-v1 has no ground to draw")
+    assert said.startswith(f"{run / 'grounds.png'} is skipped: CartPole-v1 has no ground to draw")
     assert all(imread(run / f"{name}.png").std() > 0 for name in names)
     found = history(run)
     columns = found.columns

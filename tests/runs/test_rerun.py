@@ -29,7 +29,7 @@ def test_run_repeats_itself_elsewhere_and_from_any_folder(
 ) -> None:
     monkeypatch.chdir(copy.parent)
     out = copy.with_name("run-rerun")
-    said = "identical: the metrics of 4 iterations in run and run-rerun are the same bytes\n"
+    said = "identical: 4 iterations of run and run-rerun have the same metrics\n"
     code, shown, err = call_command("rerun", "run", "compute=local")
     assert (code, shown.splitlines(keepends=True)[-1]) == (0, said), err
     assert (out / "metrics.jsonl").read_bytes() == (copy / "metrics.jsonl").read_bytes()
@@ -61,7 +61,7 @@ def test_missing_and_further_lines_are_differences(copy: Path, tmp_path: Path) -
     (other / "events.jsonl").write_text('{"iteration": 1, "step": 2, "event": "birth"}\n')
     found = compare(copy, other, 4)
     assert found is not None
-    assert (found.journal, found.iteration, found.what) == ("events.jsonl", None, "0 lines were 1 the second time")
+    assert (found.journal, found.iteration, found.what) == ("events.jsonl", None, "0 lines, 1 in the repetition")
 
 
 def test_a_damaged_line_is_named_and_no_difference(copy: Path, tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_what_was_not_the_same_around_the_runs_is_listed(copy: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ([], "rerun repeats one RUN, and 0 are given"),
-        (["{run}", "iterations=9"], "iterations=9 must be from 1 to 4, as far as "),
+        ([], "rerun takes one RUN, got 0"),
+        (["{run}", "iterations=9"], "iterations=9 must be 1 to 4, the last iteration of "),
         (["{run}", "out={run}"], "is the run itself; choose another folder"),
         (["nowhere"], "no such run: nowhere"),
         (["{run}", "outt=x"], "outt is not a key of rerun; did you mean 'out'?"),

@@ -121,7 +121,7 @@ def test_what_raises_in_learning_fails_and_is_told(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no algorithm is named; give algo=NAME"),
+        ([], "no algorithm given: add algo=NAME"),
         (["algo=ppo", "sedes=3"], "sedes=3 is not an argument of sanity; did you mean 'seeds'?"),
         (["algo=ppo", "tasks=bandits"], "tasks=bandits is not a task of the suite; did you mean 'bandit'?"),
         (["algo=poet"], "algo/sanity=poet is not an option of algo/sanity"),

@@ -58,7 +58,7 @@ def test_wandb_gets_rows_policy_and_videos_of_a_run(
     for _ in range(2):
         assert call_upload(run, "track=wandb", "mode=offline", "project=farm", "tags=[night]") == 0
         out = capsys.readouterr().out
-        assert re.search(r"upload later: wandb sync \S+\nW&B was given \S+: 4 rows\n$", out)
+        assert re.search(r"upload later: wandb sync \S+\nuploaded 4 rows of \S+ to W&B\n$", out)
     commit = json.loads((run / "provenance.json").read_text())["commit"]
     (record, rows), (again, _) = history(run)
     assert record.run_id == again.run_id == (run / "wandb" / "run_id").read_text()
@@ -201,7 +201,7 @@ def test_tracked_run_is_uploaded_with_its_settings(run: Path) -> None:
     ("arguments", "says"),
     [
         ([], "paddock: name a "),
-        (["RUN"], "RUN was tracked nowhere else; choose with track=wandb, mlflow or tensorboard"),
+        (["RUN"], "RUN has no tracker; choose track=wandb"),
         (["RUN", "track=wandbb"], "track=wandbb is not an option; did you mean 'wandb'?"),
         (["RUN/none", "track=wandb"], "no such run: RUN/none"),
     ],
@@ -231,4 +231,4 @@ def test_absent_server_and_empty_run_are_one_line(
     assert (run / "metrics.jsonl").read_bytes() == before
     (run / "metrics.jsonl").write_bytes(b"")
     assert call_upload(run, "track=tensorboard") == 2
-    assert "has no iteration yet" in capsys.readouterr().err
+    assert "has no iterations yet" in capsys.readouterr().err
