@@ -131,9 +131,11 @@ class Run:
     """
 
     def __init__(self, path: Path) -> None:
+        """Set the folder."""
         self.path = path
 
     def __repr__(self) -> str:
+        """Return the call that loads the run."""
         return f"paddock.load({str(display_path(self.path))!r})"
 
     @property

@@ -45,6 +45,7 @@ def run_session(
     """Run an experiment from the state in its folder; return the outcome, and whether anything was left to run.
 
     Args:
+        experiment: the run.
         resume: how the user resumes the run; shown if it has no budget.
         command: recorded as the run's command instead of this process's own.
         progress: show progress; False shows warnings only.

@@ -1,4 +1,4 @@
-"""From the words of a command line to a composed configuration."""
+"""Parse command lines and compose configurations."""
 
 import argparse
 import contextlib
@@ -28,13 +28,13 @@ from .mistakes import explain
 from .plugins import prepare_hydra
 from .vocabulary import suggest_command, suggest_flag
 
-_COMPOSING = threading.RLock()  # Hydra has one configuration for all threads of a process
-ACTIONS = ("cfg", "info", "hydra_help", "shell_completion", "multirun")  # flags that Hydra itself acts on
-OF_RUNS = ("overrides", "config_path", "config_name", "config_dir")  # what is said of a run alone
+_COMPOSING = threading.RLock()  # Hydra's configuration is global to the process
+ACTIONS = ("cfg", "info", "hydra_help", "shell_completion", "multirun")  # flags that Hydra executes
+OF_RUNS = ("overrides", "config_path", "config_name", "config_dir")  # arguments of a single run
 
 
 def make_argument_parser() -> argparse.ArgumentParser:
-    """Return Hydra's parser of the command line, which raises ConfigError for an unknown flag."""
+    """Return Hydra's command-line parser, which raises ConfigError for unknown flags."""
 
     def refuse(message: str) -> NoReturn:
         raise ConfigError(f"{suggest_flag(message)}; see --help, and --hydra-help for Hydra's own flags")
@@ -45,14 +45,14 @@ def make_argument_parser() -> argparse.ArgumentParser:
 
 
 def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse a command line, by default this process's own.
+    """Parse a command line, by default that of this process.
 
     Raises:
         ConfigError: a flag is unknown, or an argument would be ignored.
     """
     arguments = make_argument_parser().parse_intermixed_args(words)
     actions = [name for name in ACTIONS if getattr(arguments, name)]
-    require(len(actions) < 2, f"--{' and --'.join(actions)} exclude each other; leave one out")
+    require(len(actions) < 2, f"--{' and --'.join(actions)} exclude each other: remove one")
     require(not arguments.resolve or arguments.cfg, "--resolve belongs to --cfg, as in --cfg job --resolve")
     require(not arguments.experimental_rerun, "--experimental-rerun is not supported; use python -m paddock.rerun RUN")
     check_sources(arguments)
@@ -70,14 +70,14 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 @contextlib.contextmanager
 def composed(words: Sequence[str] | argparse.Namespace) -> Iterator[DictConfig]:
-    """Compose a run's configuration; within the block `HydraConfig` is the run's.
+    """Compose a run's configuration; within the block, `HydraConfig` belongs to the run.
 
     Raises:
-        ConfigError: an argument is wrong, or a flag is not one of a run's.
+        ConfigError: an argument is invalid, or a flag does not apply to a single run.
     """
     arguments = words
     if not isinstance(arguments, argparse.Namespace):
-        require("--version" not in arguments, "--version prints; use python -m paddock --version")
+        require("--version" not in arguments, "--version is for the command line: python -m paddock --version")
         arguments = parse_arguments(list(arguments))
         for name, value in vars(arguments).items():
             flag = f"--{name.replace('_', '-')}"
@@ -87,7 +87,7 @@ def composed(words: Sequence[str] | argparse.Namespace) -> Iterator[DictConfig]:
         try:
             name = arguments.config_name or "config"
             config = loader.load_configuration(name, arguments.overrides, RunMode.RUN)
-        except Exception as error:  # which Hydra alone can have raised here
+        except Exception as error:  # of Hydra
             raise explain(error, arguments, loader) from error
         require(config.hydra.mode != RunMode.MULTIRUN, "hydra.mode=MULTIRUN sweeps; use --multirun")
         with open_dict(config):
@@ -96,16 +96,16 @@ def composed(words: Sequence[str] | argparse.Namespace) -> Iterator[DictConfig]:
 
 
 def compose_alone(words: Sequence[str]) -> DictConfig:
-    """Compose a configuration outside a run, as notebooks and tests do."""
+    """Compose a configuration outside a run, for notebooks and tests."""
     with composed(words) as config:
         return config
 
 
 def compose_sections(names: Sequence[str], words: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Compose sections of the configuration as plain data, such as `compute`, for what is not a run.
+    """Compose sections of the configuration, such as `compute`, as plain data.
 
     Raises:
-        ConfigError: a word names no option or key.
+        ConfigError: an override names an unknown option or key.
     """
     with composed(words) as config:
         for name in names:
@@ -117,7 +117,7 @@ def compose_sections(names: Sequence[str], words: Sequence[str]) -> dict[str, di
 
 @contextlib.contextmanager
 def _isolated() -> Iterator[None]:
-    """Restore Hydra's state when the block ends, since the calling program may use Hydra itself."""
+    """Restore Hydra's state after the block, since the calling program may use Hydra too."""
     with _COMPOSING:
         job, base = HydraConfig.instance(), VersionBase.instance()
         before = job.cfg, base.version_base
@@ -128,7 +128,7 @@ def _isolated() -> Iterator[None]:
 
 
 def open_loader(arguments: argparse.Namespace) -> ConfigLoader:
-    """Return Hydra's loader on the search path that the command line asks for."""
+    """Return Hydra's config loader for the search path of a command line."""
     prepare_hydra()
     path = make_search_path(arguments.config_path or CONF)
     if arguments.config_dir is not None:
@@ -139,7 +139,7 @@ def open_loader(arguments: argparse.Namespace) -> ConfigLoader:
 
 @contextlib.contextmanager
 def explained(arguments: argparse.Namespace, loader: ConfigLoader | None = None) -> Iterator[None]:
-    """Turn an error of Hydra's in this block into a ConfigError."""
+    """Convert Hydra's errors in the block into ConfigErrors."""
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
@@ -147,7 +147,7 @@ def explained(arguments: argparse.Namespace, loader: ConfigLoader | None = None)
 
 
 def load_job(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str], number: int) -> DictConfig:
-    """Return the configuration of one job of a sweep, Hydra's part included.
+    """Return the configuration of one job of a sweep, with the `hydra` section.
 
     Raises:
         ConfigError: it cannot be composed.
@@ -157,19 +157,19 @@ def load_job(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str], 
         config = loader.load_sweep_config(sweep, list(overrides))
     with open_dict(config):
         config.hydra.job.num, config.hydra.job.id = number, str(number)
-        # The sweep's folder is resolved once, for all jobs: its name may be the time.
+        # The sweep's folder is resolved once, since its name may contain the time.
         config.hydra.sweep.dir = sweep.hydra.sweep.dir
         config.hydra.runtime.output_dir = f"{config.hydra.sweep.dir}/{config.hydra.sweep.subdir}"
     return config
 
 
 def hydra_overrides(hydra: HydraConf | DictConfig) -> list[str]:
-    """Return the overrides of Hydra's own keys as they are written; only a job may have what they refer to."""
+    """Return the overrides of Hydra's keys unresolved, since only a job may define what they refer to."""
     return cast(list[str], OmegaConf.to_container(cast(DictConfig, hydra.overrides.hydra), resolve=False))
 
 
 def job_config(config: DictConfig) -> DictConfig:
-    """Return what a job is given, with Hydra's own part where `HydraConfig` has it."""
+    """Return a job's configuration, with the `hydra` section moved to `HydraConfig`."""
     HydraConfig.instance().set_config(config)
     job = copy.deepcopy(config)
     with open_dict(job):

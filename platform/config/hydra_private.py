@@ -1,4 +1,4 @@
-"""Everything that Paddock uses of Hydra's private interface; tests/config/test_private.py watches it."""
+"""All uses of Hydra's private interface; tests/config/test_private.py checks them."""
 
 import argparse
 import warnings
@@ -28,12 +28,12 @@ BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return Hydra's parser of the command line."""
+    """Return Hydra's command-line parser."""
     return get_args_parser()
 
 
 def run_hydra(arguments: argparse.Namespace, parser: argparse.ArgumentParser, job: TaskFunction) -> None:
-    """Run a sweep, or print what a flag of Hydra's asks for."""
+    """Run a sweep, or execute a Hydra flag such as --cfg."""
     prepare_hydra()
     GlobalHydra.instance().clear()
     setattr(hydra_module, "ConfigLoaderImpl", _Loader)  # noqa: B010
@@ -64,7 +64,7 @@ class _Loader(ConfigLoaderImpl):
     def load_configuration(
         self, config_name: str | None, overrides: list[str], run_mode: RunMode, *rest: Any, **named: Any
     ) -> DictConfig:
-        """Return the configuration of a job, or of a sweep."""
+        """Return the configuration of a job or a sweep."""
         if run_mode != RunMode.MULTIRUN:
             return super().load_configuration(config_name, overrides, run_mode, *rest, **named)
         parsed = OverridesParser.create(self).parse_overrides(overrides)
@@ -74,7 +74,7 @@ class _Loader(ConfigLoaderImpl):
         return config
 
     def _process_config_searchpath(self, *given: Any, **named: Any) -> None:
-        """Add what hydra.searchpath names, without a warning of packages that lack an __init__.py."""
+        """Add the entries of hydra.searchpath, without warnings about packages without __init__.py."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "provider=hydra.searchpath in command-line", UserWarning)
             super()._process_config_searchpath(*given, **named)
@@ -88,11 +88,11 @@ class _Loader(ConfigLoaderImpl):
 
 
 def make_launcher(loader: ConfigLoader, job: TaskFunction, sweep: DictConfig) -> Launcher:
-    """Return the launcher of a sweep that is not running."""
+    """Return the launcher of a sweep without starting it."""
     context = HydraContext(config_loader=loader, callbacks=Callbacks())
     return Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=sweep)
 
 
 def write_element(value: Any) -> str:
-    """Return an element of a sweep as the command line would have it, quotes and all."""
+    """Format an element of a sweep as on the command line, including quotes."""
     return Override._get_value_element_as_str(value)

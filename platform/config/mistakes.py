@@ -1,4 +1,4 @@
-"""Errors of Hydra and OmegaConf in one line, with the nearest valid name."""
+"""One-line messages for errors of Hydra and OmegaConf, with the nearest valid name."""
 
 import argparse
 import contextlib
@@ -17,21 +17,21 @@ from paddock.envs.errors import ConfigError, nearest
 
 from .vocabulary import find_usual, suggest_key
 
-SHOWN = 12  # names in a list of what there is
+SHOWN = 12  # names in a message
 
 
 def explain(error: Exception, arguments: argparse.Namespace, loader: ConfigLoader) -> ConfigError:
-    """Return a composition error as one line: what is wrong, and the nearest valid name."""
+    """Convert a composition error into a one-line ConfigError with the nearest valid name."""
     if isinstance(error, ConfigError):
         return error
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, option = str(error.missing_cfg_file).rpartition("/")
         hint = nearest(option, error.options)
         if group == "env" and re.search(r"-v\d+$", option):
-            hint += f" (any id of Gymnasium's is chosen by env=gymnasium env.id={option})"
+            hint += f" (for a Gymnasium id use env=gymnasium env.id={option})"
         return ConfigError(f"{group}={option} is not an option of {group}; {hint}")
     if isinstance(error, OverrideParseException):
-        remedy = "write key=value, a list as [1,2], and text with brackets or signs in quotes"
+        remedy = "write key=value, lists as [1,2], and special characters in quotes"
         return ConfigError(f"cannot read the argument '{error.override}'; {remedy}")
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
@@ -42,16 +42,16 @@ def explain(error: Exception, arguments: argparse.Namespace, loader: ConfigLoade
         hint = nearest(option, loader.get_group_options(group))
         return ConfigError(f"{option} is not an option of {group}; {hint}")
     if typed := re.search(r"Error merging override ((\S+?)=\S*)", text):
-        kind = "list, as [...]" if "ListConfig" in text else "mapping, as {key: value}"
-        return ConfigError(f"{typed[1]} is of another type; {typed[2]} takes a {kind}")
+        kind = "list: [...]" if "ListConfig" in text else "mapping: {key: value}"
+        return ConfigError(f"{typed[1]} has the wrong type; {typed[2]} takes a {kind}")
     if several := re.search(r"Ambiguous value for argument '([^=]+)=(.*?)'\n", text):
         key, values = several.groups()
-        remedy = "add --multirun for a run of each"
+        remedy = "add --multirun to run each"
         if key == "track" or not loader.get_group_options(key):
             remedy += f", or write a list as {key}=[{values}]"
-        return ConfigError(f"{key}={values} is several values; {remedy}")
+        return ConfigError(f"{key}={values} has several values; {remedy}")
     if moved := re.search(r"Could not override '([\w/]+)@", text):
-        return ConfigError(f"{moved[1]}@...: the place of a group is fixed; write {moved[1]}=OPTION")
+        return ConfigError(f"{moved[1]}@...: the package of a group is fixed; write {moved[1]}=OPTION")
     unknown = re.search(r"Could not (override|append to config|delete from config)[^']*'[+~]*([^'@=]+)", text)
     if unknown is None or "already at" in text:
         return ConfigError(one_line(error))
@@ -60,26 +60,26 @@ def explain(error: Exception, arguments: argparse.Namespace, loader: ConfigLoade
 
 
 def _explain_unknown(key: str, inner: str | None, known: list[str]) -> str:
-    """Say that a key does not exist, and which one it may stand for."""
+    """Return a message about an unknown key, with the key that may be meant."""
     if inner and key in known:
-        return f"{key}.{inner} is not there yet; add it with a +: +{key}.{inner}=..."
+        return f"{key}.{inner} does not exist yet; add it with +{key}.{inner}=..."
     section, _, name = key.rpartition(".")
     what = f"{key} is not a key of {section or 'the configuration'}"
     if section == "hydra.sweeper" and "hydra.sweeper.n_trials" not in known:
-        return f"{what} without a sweep; choose one, as sweep=ppo, or give each key its values"
-    meant = ("hydra.",) if key.startswith("hydra") else tuple(find_usual(name))  # Hydra's own are many
+        return f"{what} without a sweep; add sweep=ppo, or list values for each key"
+    meant = ("hydra.",) if key.startswith("hydra") else tuple(find_usual(name))  # Hydra has many keys
     known = [other for other in known if not other.startswith("hydra.") or other.startswith(meant)]
     if hint := suggest_key(key, known):
         return f"{what}; {hint}"
     here = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == section]
     if not here and section in known:
-        return f"{what}; +{key}=... would add it"
+        return f"{what}; add it with +{key}=..."
     listed = sorted(other for other in here if not other.startswith("_")) or [k for k in known if "." not in k]
     return f"{what}; known: {', '.join(listed[:SHOWN])}" + (", ..." if listed[SHOWN:] else "")
 
 
 def _known_keys(arguments: argparse.Namespace, loader: ConfigLoader) -> list[str]:
-    """Return the paths of all keys, for the groups that were chosen."""
+    """Return the paths of all keys of the chosen options."""
     mode = RunMode.MULTIRUN if getattr(arguments, "multirun", False) else RunMode.RUN
     choices = [word for word in arguments.overrides if loader.get_group_options(word.partition("=")[0])]
     composed = None
@@ -96,7 +96,7 @@ def _paths(node: Any, path: str) -> Iterator[str]:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the first paragraph of a message, with its key; of the cause's where it has none."""
+    """Return the first paragraph of an error's message, or of its cause's, with the key."""
     key = error.full_key if isinstance(error, OmegaConfBaseException) else None
     text = str(error) if str(error).strip() else str(error.__cause__ or type(error).__name__)
     line = " ".join(text.strip().partition("\n\n")[0].partition("full_key:")[0].split())

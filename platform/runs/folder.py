@@ -72,6 +72,7 @@ class RunFolder:
     """Run folder locked by this process until `release`."""
 
     def __init__(self, path: Path, lock: IO[str], made: Sequence[Path]) -> None:
+        """Keep the lock of a folder; use `open`."""
         self.path = path
         self._lock = lock
         self._made = made  # folders created for it, deepest first
@@ -82,6 +83,8 @@ class RunFolder:
         """Create the folder if necessary and lock it; nothing else is written before `begin`.
 
         Args:
+            path: the folder.
+            config: the run's configuration, compared with the one in the folder.
             new: the folder must not exist yet.
 
         Raises:

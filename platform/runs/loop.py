@@ -40,6 +40,7 @@ class StepRate:
     """Steps per second over at least one second, since some algorithms yield many rows at once."""
 
     def __init__(self, now: float, step: float) -> None:
+        """Start at a time in seconds and a step."""
         self._rows = deque([(now, step)])  # the first is at least RATE_S old, if any is
 
     def at(self, now: float, step: float) -> float:
@@ -67,6 +68,7 @@ class Budget:
     return_: float | None  # mean return of an evaluation
 
     def __post_init__(self) -> None:
+        """Check the ranges."""
         check_fields(self)
 
     def spent(self, metrics: Metrics, elapsed_s: float) -> str | None:
@@ -144,7 +146,12 @@ def run(
     evaluation, which is completed when the run resumes.
 
     Args:
+        algorithm: yields the metrics.
+        tracker: logs them.
+        checkpoints: where the state is saved.
+        budget: limits of the run.
         progress: where to resume, as returned by `restore`.
+        checkpoint_every_s: interval between checkpoints in seconds.
         signals: entered while this runs.
         find_stop_reason: maps each row and the spent share of the budget to a reason to stop early, or None.
         reached: the limit that an earlier session reached; only the final evaluation is left to run.
@@ -243,12 +250,14 @@ class Signals:
     """
 
     def __init__(self, on_first: Callable[[int], None], on_second: Callable[[int], NoReturn] | None = None) -> None:
+        """Set the callbacks; a second signal exits by default."""
         self.caught: int | None = None
         self._caught_at = 0.0
         self.on_first = on_first
         self.on_second = on_second or exit_at_once
 
     def __enter__(self) -> "Signals":
+        """Install the handlers."""
         numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
         self._before = {}
         for number in numbers:
@@ -256,6 +265,7 @@ class Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Restore the previous handlers."""
         for number, (handler, in_forks) in self._before.items():
             handle_here(number, handler, in_forks)
 

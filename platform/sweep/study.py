@@ -102,6 +102,7 @@ class SweepSettings:
     options: Mapping[str, Any]
 
     def __post_init__(self) -> None:
+        """Check the values."""
         require(self.study is None or "/" not in self.study, f"study={self.study} must not contain '/'")
         check_fields(self)
         parse_objectives(self.objectives)

@@ -56,6 +56,7 @@ class SweepSession:
         target: LaunchTarget,
         plan: Callable[[Trial, Path], tuple[list[str], Plan]],
     ) -> None:
+        """Set the sweep; nothing is started before `run`."""
         self.ended_by: str | None = None  # the failure that ends the sweep
         self._study, self._folder, self._settings, self._target = study, folder, settings, target
         self._plan = plan

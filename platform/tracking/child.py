@@ -1,8 +1,8 @@
-"""A process beside the run that holds a tracker's library.
+"""Child process that runs a tracker's library.
 
-Such a library waits for its service and for the network, also in its exit handlers, and only a process can be killed
-when it hangs. The run sends settings, then each row, then None; an end without None means that the run was killed. The
-process sends lines for the user. `MirrorProcess` is the run's side, `serve` the process's.
+Such libraries wait for services and the network, even in exit handlers, and only a process can be killed when it hangs.
+The run sends settings, then each row, then None; an end without None means that the run was killed. The child sends
+lines for the user. `MirrorProcess` is the parent's side, `serve` the child's.
 """
 
 import contextlib
@@ -25,23 +25,24 @@ from typing import Any
 from paddock.envs.process import ChildProcess
 
 FAILED = "failed: "  # prefix of the line that says why the process ends early
-GRACE_S = 2  # beyond close_timeout_s, for the run to kill the process itself
+GRACE_S = 2  # after close_timeout_s, in which the run can kill the child
 
 Say = Callable[[str], None]
 
 
 class MirrorProcess:
-    """The run's side; the output of the process is in `mirror.log` of its folder.
+    """Parent's side of a mirror process, whose output goes to `mirror.log`.
 
     Args:
-        folder: of the process; made if it is missing.
-        settings: plain data, with `close_timeout_s` and the `module` of this package whose function `mirror` is called
-            with the process's side, an `Inbox`.
-        environment: variables of the process.
+        folder: folder of the process; created if missing.
+        settings: plain data, with `close_timeout_s`, and the `module` of this package whose function `mirror` is
+            called with an `Inbox`.
+        environment: environment variables of the process.
         say: shows a line to the user.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], environment: Mapping[str, str], say: Say) -> None:
+        """Start the process."""
         folder.mkdir(exist_ok=True)
         self._log_file = folder / "mirror.log"
         self._say = say
@@ -50,7 +51,7 @@ class MirrorProcess:
         streams: dict[str, Any] = {"env": environment, "stderr": subprocess.STDOUT, "start_new_session": True}
         with open(self._log_file, "ab") as log:
             self.child = ChildProcess(f"{__name__}:serve", first, number=None, stdout=log, **streams)
-        self._relay = threading.Thread(target=self._hear, name="mirror says", daemon=True)
+        self._relay = threading.Thread(target=self._hear, name="mirror messages", daemon=True)
         self._relay.start()
 
     def send(self, row: Mapping[str, float] | None) -> None:
@@ -65,10 +66,10 @@ class MirrorProcess:
             raise self._ended(self.child.popen.wait()) from None
 
     def close(self) -> None:
-        """Send the end of the run, and wait for that of the process.
+        """Send the end of the run, and wait for the process.
 
         Raises:
-            RuntimeError: it failed.
+            RuntimeError: the process failed.
         """
         self.send(None)
         code = self.child.popen.wait()
@@ -77,7 +78,7 @@ class MirrorProcess:
         self._relay.join()
 
     def kill(self) -> None:
-        """Kill the process; does not wait."""
+        """Kill the process without waiting."""
         self.child.popen.kill()
 
     def _hear(self) -> None:
@@ -91,17 +92,18 @@ class MirrorProcess:
 
     def _ended(self, code: int) -> RuntimeError:
         self._relay.join()
-        return RuntimeError(f"its process ended with status {code}{self._reason}, see {self._log_file}")
+        return RuntimeError(f"its process exited with status {code}{self._reason}; see {self._log_file}")
 
 
 class Inbox:
-    """The process's side: the settings, the rows as they come, and a way to answer.
+    """Child's side: settings, incoming rows, and messages to the user.
 
     Attributes:
-        killed: whether the run was killed; known once there are no more rows.
+        killed: whether the run was killed; valid after the last row.
     """
 
     def __init__(self, connection: Connection) -> None:
+        """Receive the settings, and start reading rows."""
         self.settings: dict[str, Any] = connection.recv()
         self.killed = True
         self._connection = connection
@@ -109,7 +111,7 @@ class Inbox:
         threading.Thread(target=self._read, name="inbox", daemon=True).start()
 
     def batches(self, rows: int) -> Iterator[list[dict[str, float]]]:
-        """Yield the rows in order, as many as have arrived, at most so many; ends with the run."""
+        """Yield the rows that have arrived, in batches of at most `rows`, until the run ends."""
         over = False
         while not over:
             batch = [self._arrived.get()]
@@ -131,15 +133,15 @@ class Inbox:
             while (row := self._connection.recv()) is not None:
                 self._arrived.put(row)
             self.killed = False
-        # Whatever this process waits for, it ends then.
+        # End this process even if it hangs.
         signal.alarm(round(self.settings["close_timeout_s"]) + GRACE_S)
         self._arrived.put(None)
 
 
 def serve(connection: Connection) -> None:
-    """Run the module's `mirror`; the process ends with it."""
+    """Run the module's `mirror`, then exit the process."""
     inbox = Inbox(connection)
-    sys.argv = inbox.settings["argv"]  # noted as the run's command
+    sys.argv = inbox.settings["argv"]  # libraries record it as the run's command
     code = 0
     try:
         # Libraries remove their files in exit handlers, which do not run.
@@ -161,16 +163,16 @@ def serve(connection: Connection) -> None:
 
 @contextlib.contextmanager
 def wait_for_lock(file: Path, say: Say) -> Iterator[None]:
-    """Wait until the process of a killed run, which holds a lock on the same file, has written its rows."""
+    """Wait for the mirror process of an earlier, killed session to release a lock on the file."""
     with open(file, "ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"{file.parent.name}: waiting for the process of the session before")
+            say(f"{file.parent.name}: waiting for the process of the previous session")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an exception, or its name."""
+    """Return the first line of an exception's message, or its name."""
     return str(error).strip().partition("\n")[0] or type(error).__name__

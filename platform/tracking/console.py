@@ -45,6 +45,7 @@ class Console:
         budget: Mapping[str, float | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Set the streams and start the writing thread."""
         self._out, self._err = out or io.StringIO(), err or io.StringIO()
         self._budget, self._clock = budget, clock
         self._live = _is_terminal(self._out)
@@ -159,6 +160,7 @@ class LiveLine:
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        """Set the stream."""
         self._stream, self._clock = stream, clock
         self._live = _is_terminal(stream)
         self._shown_at = -math.inf if self._live else clock()

@@ -1,4 +1,4 @@
-"""MLflow: the mirror in the run, and below it what its process does."""
+"""MLflow: the mirror in the run, and the code of its child process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddock.envs.errors import install, require
 from ..runs.checkpoint import write_atomically
 from ..runs.identity import algorithm_name, flatten
 from ..runs.journal import EVALUATION_OF, is_final_evaluation
-from ..runs.lazy_imports import mlflow  # by the process alone
+from ..runs.lazy_imports import mlflow  # used by the child process only
 from .child import Inbox, MirrorProcess, first_line
 from .mirrors import ProcessMirror, find_policy, find_videos, require_package
 
@@ -23,20 +23,19 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Run
 
-BATCH_ROWS = 200  # of the rows that wait, in one request or a few
-BATCH_METRICS, BATCH_PARAMS = 1000, 100  # that MLflow takes in one request
-PARAM_LENGTH = 500  # that every server takes; config.yaml has it all
-NAMES = ("iteration", EVALUATION_OF)  # of rows
+BATCH_ROWS = 200
+BATCH_METRICS, BATCH_PARAMS = 1000, 100  # MLflow's limits per request
+PARAM_LENGTH = 500  # limit of all servers
+NAMES = ("iteration", EVALUATION_OF)  # metrics that identify rows
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 
 
 @dataclass(kw_only=True, eq=False)
 class Mlflow(ProcessMirror):
-    """An MLflow run, over environment steps, fed row by row to a child process.
+    """Mirror to an MLflow run over environment steps, written by a child process.
 
-    Without a tracking URI, here or in the environment, runs are kept in a database beside their folders. A resumed run
-    folder continues the same MLflow run: its id is kept in RUN/mlflow/run_id, beside `mirror.log`. A server that cannot
-    be reached turns the mirror off; `paddock.upload` makes up for it.
+    Without a tracking URI, runs are stored in a database next to their folders. A resumed run continues the MLflow run
+    recorded in RUN/mlflow/run_id. An unreachable server turns the mirror off; `paddock.upload` uploads the run later.
     """
 
     name = "MLflow"
@@ -46,14 +45,16 @@ class Mlflow(ProcessMirror):
     tags: Mapping[str, Any]
 
     def __post_init__(self) -> None:
+        """Check the values and the package."""
         uri = self.tracking_uri
         allowed = "http://HOST:PORT, sqlite:////FILE, databricks, null"
         fits = uri is None or re.match(r"databricks\b|[\w+.-]+:/", uri)
-        require(bool(fits), f"tracking_uri={uri!r} is no address of MLflow; allowed: {allowed}")
+        require(bool(fits), f"tracking_uri={uri!r} is not an MLflow tracking URI; allowed: {allowed}")
         super().__post_init__()
         require_package("mlflow", install("mlflow"))
 
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
+        """Start the child process."""
         settings = self._describe() | {
             "tracking_uri": self.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI"),
             "tags": {str(key): str(value) for key, value in self.tags.items()},
@@ -65,24 +66,24 @@ class Mlflow(ProcessMirror):
 
 
 def mirror(inbox: Inbox) -> None:
-    """Feed an MLflow run with the rows, and, at the end, the policy and the videos."""
+    """Write the rows to an MLflow run and, at the end, the policy and the videos."""
     settings = inbox.settings
     folder = Path(settings["run_dir"])
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(round(max(1, settings["init_timeout_s"]))))
     retries = {RETRIES: os.environ[RETRIES]} if RETRIES in os.environ else {}
-    os.environ[RETRIES] = "0"  # at first: MLflow's own retries take minutes
+    os.environ[RETRIES] = "0"  # while connecting, since MLflow's retries take minutes
     database = folder.parent / "mlflow.db"
     uri = settings["tracking_uri"] or f"sqlite:///{database}"
     try:
         client = mlflow.MlflowClient(tracking_uri=uri)
         run = open_run(client, settings, folder)
     except Exception as error:
-        raise RuntimeError(f"no run at {uri}: {first_line(_first_cause(error))}") from error
+        raise RuntimeError(f"cannot open a run at {uri}: {first_line(_first_cause(error))}") from error
     inbox.say(f"MLflow: run {run} of experiment {settings['experiment']} at {uri}")
     del os.environ[RETRIES]
     os.environ |= retries
 
-    # A resumed run writes rows again, and MLflow would show them twice.
+    # A resumed run repeats rows, which MLflow would show twice.
     known = {name: {metric.value for metric in client.get_metric_history(run, name)} for name in NAMES}
     for rows in inbox.batches(BATCH_ROWS):
         for metrics in _requests(row for row in rows if row[_named_by(row)] not in known[_named_by(row)]):
@@ -91,13 +92,13 @@ def mirror(inbox: Inbox) -> None:
         for kind, files in (("policy", find_policy(folder)), ("video", find_videos(folder))):
             for file in files:
                 client.log_artifact(run, str(file), kind)
-    except Exception as error:  # of any storage; the rows are kept
-        inbox.say(f"MLflow goes without the run's files ({first_line(error)})")
+    except Exception as error:  # the rows are kept
+        inbox.say(f"MLflow did not store the run's files ({first_line(error)})")
     client.set_terminated(run, "KILLED" if inbox.killed else "FINISHED")
 
 
 def open_run(client: MlflowClient, settings: Mapping[str, Any], folder: Path) -> str:
-    """Return the id of the run that the folder names, or of a new one, with its params and tags."""
+    """Return the id of the run recorded in the folder, or of a new one, with its params and tags."""
     experiment = find_experiment(client, settings, folder)
     note = folder / "mlflow" / "run_id"
     run = find_run(client, experiment, note.read_text()) if note.exists() else None
@@ -115,7 +116,7 @@ def open_run(client: MlflowClient, settings: Mapping[str, Any], folder: Path) ->
         write_atomically(note, run.info.run_id.encode())
     else:
         client.update_run(run.info.run_id, "RUNNING")
-    # A param can be set once; if a budget was raised, the first one stays.
+    # A param cannot be changed; an increased budget keeps its first value.
     leaves = flatten(settings["config"]).items()
     params = [
         mlflow.entities.Param(key, str(value)[:PARAM_LENGTH]) for key, value in leaves if key not in run.data.params
@@ -126,7 +127,7 @@ def open_run(client: MlflowClient, settings: Mapping[str, Any], folder: Path) ->
 
 
 def find_run(client: MlflowClient, experiment: str, id: str) -> Run | None:
-    """Return a run; None if it is not in the experiment."""
+    """Return a run; None if it is not part of the experiment."""
     try:
         run = client.get_run(id)
     except mlflow.exceptions.MlflowException as error:
@@ -138,16 +139,16 @@ def find_run(client: MlflowClient, experiment: str, id: str) -> Run | None:
 
 
 def find_experiment(client: MlflowClient, settings: Mapping[str, Any], folder: Path) -> str:
-    """Return the id of the experiment, which is made if it is missing."""
+    """Return the id of the experiment, creating it if necessary."""
     name = settings["experiment"]
-    # A hidden folder, in which `find_runs` does not look.
+    # `find_runs` skips hidden folders.
     files = None if settings["tracking_uri"] else (folder.parent / ".mlflow").as_uri()
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
             return client.create_experiment(name, files)
         except mlflow.exceptions.MlflowException:
-            experiment = client.get_experiment_by_name(name)  # another run was faster
+            experiment = client.get_experiment_by_name(name)  # created by another run
             if experiment is None:
                 raise
     return experiment.experiment_id
@@ -159,7 +160,7 @@ def _named_by(row: Mapping[str, float]) -> str:
 
 
 def _requests(rows: Iterable[Mapping[str, float]]) -> Iterator[list[Metric]]:
-    """Yield rows in requests, the identifying metric of each last: if that has arrived, all of the row has."""
+    """Group rows into requests, with the identifying metric of a row last, so that it marks a complete row."""
     request: list[Metric] = []
     for row in rows:
         metrics = _metrics(row)

@@ -21,6 +21,7 @@ class WriteQueue:
     """
 
     def __init__(self, name: str, limit: int, on_error: Callable[[Exception], None]) -> None:
+        """Start the thread."""
         self.dropped = 0
         self._limit = limit
         self._on_error = on_error

@@ -1,4 +1,4 @@
-"""TensorBoard's event files, written with its protobufs and records alone."""
+"""TensorBoard event files, written without TensorFlow."""
 
 import os
 import shlex
@@ -13,9 +13,9 @@ from .mirrors import RunMirror, require_package
 
 @dataclass(kw_only=True, eq=False)
 class TensorBoard(RunMirror):
-    """Event files in RUN/tensorboard, over environment steps; see it with `tensorboard --logdir RUN`.
+    """Mirror to event files in RUN/tensorboard over environment steps, shown by `tensorboard --logdir RUN`.
 
-    A resumed run adds a file that makes TensorBoard discard the steps that follow. Values are float32.
+    A resumed run adds a file that makes TensorBoard discard later steps of earlier files. Values are float32.
     """
 
     name = "TensorBoard"
@@ -23,16 +23,18 @@ class TensorBoard(RunMirror):
     _records: Any = field(default=None, init=False)  # the RecordWriter
 
     def __post_init__(self) -> None:
+        """Check the values and the package."""
         super().__post_init__()
         require_package("tensorboard", "pip install tensorboard")
 
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
+        """Start an event file."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         folder = self.run_dir / "tensorboard"
         folder.mkdir(exist_ok=True)
-        # TensorBoard reads files in the order of their names.
+        # TensorBoard reads files in order of their names.
         second = max([int(time.time()), *(int(file.name.split(".")[3]) + 1 for file in folder.glob("events.out.*"))])
         name = f"events.out.tfevents.{second:010d}.{socket.gethostname()}.{os.getpid()}"
         self._records = RecordWriter(open(folder / name, "xb", buffering=0))  # noqa: SIM115
@@ -41,6 +43,7 @@ class TensorBoard(RunMirror):
         self._write(Event(wall_time=time.time(), step=first_step, session_log=SessionLog(status=SessionLog.START)))
 
     def log(self, metrics: Mapping[str, float]) -> None:
+        """Write a row as an event."""
         from tensorboard.compat.proto.event_pb2 import Event
 
         event = Event(wall_time=time.time(), step=int(metrics["step"]))
@@ -50,11 +53,12 @@ class TensorBoard(RunMirror):
         self._write(event)
 
     def close(self) -> None:
+        """Close the event file."""
         if self._records is not None:
             self._records.close()
 
     def abandon(self) -> None:
-        pass
+        """Do nothing."""
 
     def commands(self) -> list[str]:
         """Return the command that shows the run."""

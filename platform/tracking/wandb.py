@@ -1,4 +1,4 @@
-"""Weights & Biases: the mirror in the run, and below it what its process does."""
+"""Weights & Biases: the mirror in the run, and the code of its child process."""
 
 import contextlib
 import itertools
@@ -17,23 +17,23 @@ import psutil
 from ..runs.checkpoint import write_atomically
 from ..runs.identity import algorithm_name
 from ..runs.journal import is_final_evaluation
-from ..runs.lazy_imports import wandb  # by the process alone
+from ..runs.lazy_imports import wandb  # used by the child process only
 from .child import Inbox, MirrorProcess, first_line
 from .mirrors import ProcessMirror, find_policy, find_videos, require_package
 
-NAMED = ("project", "entity", "group", "job_type", "tags", "id", "config")  # as wandb.init calls them
-BEST = "eval/return_mean"  # its greatest value is in the summary too
-PLACES = 10  # W&B's own steps to an iteration: its row's, and further ones of rows that a run's end adds
-GRACE_S = 15.0  # beyond init_timeout_s, of which wandb gives its service ten
+PASSED = ("project", "entity", "group", "job_type", "tags", "id", "config")  # arguments of wandb.init
+BEST = "eval/return_mean"  # the summary includes its maximum
+STEPS_PER_ITERATION = 10  # W&B steps per iteration, which leaves room for evaluation rows at a run's end
+GRACE_S = 15.0  # after init_timeout_s; wandb's service takes up to ten seconds
 
 
 @dataclass(kw_only=True, eq=False)
 class Wandb(ProcessMirror):
-    """A Weights & Biases run, over environment steps, fed row by row to a child process.
+    """Mirror to a Weights & Biases run over environment steps, written by a child process.
 
-    Its own `_step` is ten times the iteration, and one more for each evaluation that the run's end adds.
-    `online` without a key or a network becomes offline and says so. A resumed run folder continues the same W&B run:
-    its id is kept in RUN/wandb/run_id, beside wandb's own files and `mirror.log`, which has what wandb printed.
+    W&B's `_step` is ten times the iteration, plus one for each evaluation added at the run's end. `online` falls back
+    to offline without a key or a network. A resumed run continues the W&B run recorded in RUN/wandb/run_id; wandb's
+    output is in RUN/wandb/mirror.log.
     """
 
     name = "W&B"
@@ -46,11 +46,13 @@ class Wandb(ProcessMirror):
     tags: Sequence[str]
 
     def __post_init__(self) -> None:
+        """Check the values and the package."""
         super().__post_init__()
         if self.mode != "disabled":
             require_package("wandb", "pip install wandb")
 
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
+        """Start the child process."""
         if self.mode == "disabled":
             return
         folder = self.run_dir / "wandb"
@@ -66,13 +68,13 @@ class Wandb(ProcessMirror):
             "tags": list(self.tags),
             "config": {**self.config, **({"commit": settings["commit"]} if settings["commit"] else {})},
         }
-        # Not the service of another W&B user in this process; and copies of files go into the run's folder.
+        # Use a separate W&B service, and keep copies of files in the run's folder.
         environment = {"WANDB_DATA_DIR": str(folder.absolute() / "data"), **os.environ}
         environment.pop("WANDB_SERVICE", None)
         self._process = MirrorProcess(folder, settings, environment, say)
 
     def commands(self) -> list[str]:
-        """Return the command that uploads what is still offline."""
+        """Return the command that uploads offline sessions."""
         folder = self.run_dir / "wandb"
         sessions = sorted(folder.glob("offline-run-*"))
         listed = shlex.join(map(str, sessions)) if len(sessions) < 2 else f"{shlex.quote(str(folder))}/offline-run-*"
@@ -80,32 +82,32 @@ class Wandb(ProcessMirror):
 
 
 def mirror(inbox: Inbox) -> None:
-    """Feed a W&B run with the rows, and, at the end, the policy and the videos."""
+    """Write the rows to a W&B run and, at the end, the policy and the videos."""
     run = start(inbox)
     step, added = None, 0
     for row in itertools.chain.from_iterable(inbox.batches(rows=100)):
-        # W&B ignores rows of a step that it has, as a resumed run writes them again, and merges rows of one step.
+        # W&B ignores rows of known steps, such as those that a resumed run repeats, and merges rows of one step.
         added = added + 1 if is_final_evaluation(row) else 0
-        step = PLACES * int(row["iteration"]) + added
+        step = STEPS_PER_ITERATION * int(row["iteration"]) + added
         run.log(row, step=step)
     try:
         keep_files(run, Path(inbox.settings["run_dir"]), step)
-    except Exception as error:  # a full disk, or a file that has gone; the rows are kept
-        inbox.say(f"W&B goes without the run's files ({first_line(error)})")
+    except Exception as error:  # a full disk or a missing file; the rows are kept
+        inbox.say(f"W&B did not store the run's files ({first_line(error)})")
     finish(run, inbox)
 
 
 def start(inbox: Inbox) -> Any:
-    """Open the run in the mode asked for, or offline where W&B cannot be reached."""
+    """Open the run in the configured mode, or offline if W&B cannot be reached."""
     reason = "as configured"
     if inbox.settings["mode"] == "online":
         with within(inbox.settings["init_timeout_s"] + GRACE_S):
             try:
                 run = init("online", inbox.settings)
-            except Exception as error:  # no key, a bad key, no network, a project that may not be written
+            except Exception as error:  # a missing or bad key, no network, no permission
                 reason = first_line(error)
-                with contextlib.suppress(Exception):  # of a service that was killed
-                    wandb.teardown()  # it would hold the run's id
+                with contextlib.suppress(Exception):  # the service may have been killed
+                    wandb.teardown()  # releases the run's id
             else:
                 inbox.say(f"W&B: {run.url}")
                 return run
@@ -116,7 +118,7 @@ def start(inbox: Inbox) -> Any:
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Kill W&B's service after a while: wandb waits for its start and its end without limit."""
+    """Kill W&B's service after a timeout, since wandb waits for it without limit."""
 
     def kill() -> None:
         for child in psutil.Process().children():
@@ -137,16 +139,16 @@ def init(mode: Literal["online", "offline"], settings: dict[str, Any]) -> Any:
         name=settings["run_name"],
         dir=settings["run_dir"],
         resume="allow",
-        **{name: settings[name] for name in NAMED},
+        **{name: settings[name] for name in PASSED},
         settings=wandb.Settings(
             console="off",
-            silent=True,  # no look-up of the user either, which init_timeout does not bound
+            silent=True,  # also skips the user look-up, which has no timeout
             init_timeout=settings["init_timeout_s"],
             finish_timeout=settings["close_timeout_s"] / 2,
             finish_timeout_raises=True,
             program=settings["argv"][0],
-            git_commit=settings["commit"],  # of the code, and not of the folder that the command was given in
-            x_stats_pid=settings["pid"],  # the machine's use is measured on the run, not on this process
+            git_commit=settings["commit"],  # of the code, not of the working directory
+            x_stats_pid=settings["pid"],  # measure the resource use of the run, not of this process
         ),
     )
     run.define_metric("step")
@@ -158,7 +160,7 @@ def init(mode: Literal["online", "offline"], settings: dict[str, Any]) -> Any:
 def keep_files(run: Any, folder: Path, step: int | None) -> None:
     """Add the videos to the last row, and the policy as an artifact.
 
-    Files of an offline run are kept beside its rows, as a resumed run replaces its checkpoints before an upload.
+    Files of an offline run are copied, since a resumed run may replace its checkpoints before an upload.
     """
     videos, policy = find_videos(folder), find_policy(folder)
     if videos and step is not None:
@@ -174,11 +176,11 @@ def keep_files(run: Any, folder: Path, step: int | None) -> None:
 
 
 def finish(run: Any, inbox: Inbox) -> None:
-    """End the run, or report what is still to be uploaded."""
+    """End the run; on a timeout, print the command that uploads the rest."""
     try:
         run.finish(exit_code=int(inbox.killed))
     except TimeoutError:
-        inbox.say(f"W&B had no time to upload all; do it later: {_sync(run)}")
+        inbox.say(f"W&B did not finish uploading; upload later: {_sync(run)}")
     else:
         if not run.offline:
             shutil.rmtree(_policy_folder(run), ignore_errors=True)

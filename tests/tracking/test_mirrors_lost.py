@@ -154,7 +154,7 @@ def test_process_of_a_resumed_run_waits_for_the_killed_one(tmp_path: Path) -> No
     resumed = threading.Thread(target=begin)
     with wait_for_lock(tmp_path / "mirror.log", said.put):
         resumed.start()
-        assert "waiting for the process of the session before" in said.get(timeout=60)
+        assert "waiting for the process of the previous session" in said.get(timeout=60)
         assert not began.is_set()
     resumed.join(60)
     assert began.is_set() and said.empty()

@@ -226,7 +226,8 @@ def test_absent_server_and_empty_run_are_one_line(
     assert call_upload(run, "track=mlflow", "tracking_uri=http://127.0.0.1:9", "init_timeout_s=1") == 2
     err = capsys.readouterr().err
     assert (
-        err.count("\n") == 1 and "MLflow failed (its process ended with status 1 (no run at http://127.0.0.1:9" in err
+        err.count("\n") == 1
+        and "MLflow failed (its process exited with status 1 (cannot open a run at http://127.0.0.1:9" in err
     )
     assert (run / "metrics.jsonl").read_bytes() == before
     (run / "metrics.jsonl").write_bytes(b"")
