@@ -46,6 +46,7 @@ class DQN(QLearning):
     loss: str | None
 
     def __post_init__(self) -> None:
+        """Build actors, replay and learners."""
         self.assemble_with_replay(
             lambda actions: make_discrete_head(actions, self.group),
             self.exploration,

@@ -58,6 +58,7 @@ class PQN(OffPolicy):
     epsilon_steps: NonNegativeInt
 
     def __post_init__(self) -> None:
+        """Build actors and learners."""
         greedy = EpsilonGreedy(0, self.epsilon_start, self.epsilon_end, self.epsilon_steps, ladder=0)
         self.assemble(
             lambda actions: make_discrete_head(actions, self.group),

@@ -39,6 +39,7 @@ class R2D2(QLearning):
     lstm: bool
 
     def __post_init__(self) -> None:
+        """Build actors, replay and learners."""
         self.assemble_with_replay(
             lambda actions: make_discrete_head(actions, self.group),
             self.exploration,

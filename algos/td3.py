@@ -41,6 +41,7 @@ class TD3(FromReplay):
     loss: str | None
 
     def __post_init__(self) -> None:
+        """Build actors, replay and learners."""
         self.assemble_with_replay(
             lambda actions: Tanh.for_replay(actions, "td3"),
             lambda rows: GaussianNoise(self.learning_starts, self.sigma),

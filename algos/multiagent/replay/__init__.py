@@ -1,1 +1,1 @@
-"""Replay of agents that act in turns, die and are born: whole transitions, and whole sequences."""
+"""Replay of multi-agent experience: whole transitions or whole sequences."""

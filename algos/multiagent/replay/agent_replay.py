@@ -1,4 +1,4 @@
-"""Replay of agents: whole transitions, or whole sequences, in the order in which they ended."""
+"""Multi-agent replay of whole transitions or whole sequences, in the order in which they ended."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,10 +19,10 @@ from paddock.algos.multiagent.replay.transitions import AgentWindows, Transition
 
 @dataclass(frozen=True, kw_only=True)
 class AgentStreams(Streams):
-    """Streams of rows that hold a whole transition, or a whole sequence, each."""
+    """Streams whose rows hold one whole transition or sequence each."""
 
     def builder(self) -> RowBuilder:
-        """Return what builds rows of rollouts."""
+        """Return the builder of rows from rollouts."""
         kinds: dict[str, Any] = {"num_agents": self.num_envs, "n_step": self.n_step}
         if self.sequences is None:
             return TransitionBuilder(self.obs, self.action, gamma=self.gamma, **kinds)
@@ -46,7 +46,7 @@ class AgentStreams(Streams):
 
 
 class AgentReplay(RowStore):
-    """The newest transitions, or sequences, of the agents of all environments."""
+    """Replay buffer of the newest transitions or sequences of all agents."""
 
     def __init__(
         self, streams: AgentStreams, *, seed: int, priorities: Priorities | None = None, apart: bool = False
@@ -62,14 +62,14 @@ class AgentReplay(RowStore):
         of, kind = self.sequences, "transitions" if self.sequences is None else "sequences"
         rows = f"{self._capacity:,} {kind} of {self._rows.dtype.itemsize} bytes"
         if of is not None:
-            rows += f", of {of.span(self._form.n_step)} turns from every {of.period} on"
+            rows += f", of {of.span(self._form.n_step)} transitions starting at every {of.period}th"
         return f"{rows}, {self.format_size()}"
 
     def append(self, rollout: Rollout) -> None:
-        """Store the transitions or sequences that a rollout completes, and what their truncated steps led to.
+        """Store the transitions or sequences that a rollout completes, with final observations of truncated lives.
 
         Raises:
-            ReplayRefused: the disk refuses.
+            ReplayRefused: the files cannot be written.
         """
         rows, finals = self._builder.finish(rollout), self._builder.finals
         count, new = len(rows), self.steps
@@ -90,7 +90,7 @@ class AgentReplay(RowStore):
             self._priorities.enter(new, (new, self.steps), self.steps)
 
     def state_dict(self) -> dict[str, Any]:
-        """See `RowStore.state_dict`; with the steps that wait for what follows them."""
+        """Return the state of `RowStore.state_dict` and the incomplete transitions."""
         return {**super().state_dict(), "open": self._builder.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

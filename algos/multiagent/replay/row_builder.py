@@ -1,8 +1,8 @@
 """Transitions of several agents, which may wait, die and spawn, so their steps are no regular grid of a replay.
 
-A turn spans from where a seat acted to its next turn, or to the end of its life: the rewards on the way are summed, and
-gamma counts turns, as `paddock.algos.learning.returns` has them. What is stored of turns is stored whole, once all of it has
-been seen; until then turns are held back here.
+A transition runs from an agent's action to its next action or to the end of its life; its rewards are summed, and gamma
+applies once to each, as in `paddock.algos.multiagent.aec`. Rows are stored when they are complete; until then their
+transitions are held here.
 """
 
 import abc
@@ -19,33 +19,36 @@ Agents = NDArray[np.intp]
 
 
 class RowBuilder(abc.ABC):
-    """Makes rows of rollouts, each of which goes on where the last one ended.
+    """Builder of replay rows from consecutive rollouts.
 
     Attributes:
-        row: what is stored.
+        row: dtype of the stored rows.
     """
 
     def __init__(
-        self, row: np.dtype[Any], held: np.dtype[Any], obs: np.dtype[Any], num_agents: int, places: int
+        self, row: np.dtype[Any], held: np.dtype[Any], obs: np.dtype[Any], num_agents: int, capacity: int
     ) -> None:
-        """Args:
-        held: of a turn, with obs, reward, action and whatever else its fields name.
-        obs: of one observation, as `np.dtype((inputs.dtype, inputs.shape))`.
-        num_agents: N, agents of all environments.
-        places: turns of a seat that are held back at most.
+        """Hold no transitions yet.
+
+        Args:
+            row: dtype of stored rows.
+            held: dtype of a held transition, with obs, reward, action and further fields.
+            obs: dtype of an observation, `np.dtype((inputs.dtype, inputs.shape))`.
+            num_agents: N, agents of all environments.
+            capacity: maximum number of held transitions per agent.
         """
-        self.row, self._places = row, places
-        self._held = np.zeros((num_agents, places), held)
-        self._begun = np.zeros(num_agents, np.int64)  # turns so far; the next one is held at that, modulo places
-        self._open = np.zeros(num_agents, np.bool_)  # whether the newest of them goes on
+        self.row, self._capacity = row, capacity
+        self._held = np.zeros((num_agents, capacity), held)
+        self._begun = np.zeros(num_agents, np.int64)  # transitions so far; index of the next one modulo capacity
+        self._open = np.zeros(num_agents, np.bool_)  # whether the newest transition is incomplete
         self._last_obs = np.zeros((num_agents, *obs.shape), obs.base)
 
     def finish(self, rollout: Rollout) -> Array:
-        """Return the rows that a rollout brings to their end, in the order of steps and rows."""
+        """Return the rows that a rollout completes, ordered by step and agent."""
         assert rollout.acts is not None
         T, acts, ended = len(rollout.reward), rollout.acts, rollout.terminated | rollout.truncated
         finals = {(int(t), int(n)): k for k, (t, n) in enumerate(rollout.final_at)}
-        found = [self._give_up(np.flatnonzero(np.repeat(rollout.start.length == 0, rollout.start.rows_per_env)))]
+        found = [self._abandon(np.flatnonzero(np.repeat(rollout.start.length == 0, rollout.start.rows_per_env)))]
         for t in range(T):
             self._begin(np.flatnonzero(acts[t]), rollout, t)
             going = np.flatnonzero(self._open)
@@ -59,32 +62,32 @@ class RowBuilder(abc.ABC):
                 self._open[done] = False
                 found.append(self._end(done, following, rollout.terminated[t, done], ended[t, done]))
         self._last_obs = np.array(rollout.last_obs)
-        # As bytes: NumPy would lay out anew what it concatenates.
+        # As bytes, since NumPy would change the layout of structured dtypes.
         return np.concatenate([rows.view(f"V{self.row.itemsize}") for rows in found]).view(self.row)
 
     @property
     def finals(self) -> Array:
-        """What the truncated turns led to [F, ...] of the rows that `finish` gave last, where rows do not have it."""
+        """Final observations [F, ...] of truncated lives in the last result of `finish`, if rows do not contain them."""
         return self._last_obs[:0]
 
     def state_dict(self) -> dict[str, Any]:
-        """What is held back."""
+        """Return the held transitions."""
         held = self._held.view(np.uint8).reshape(len(self._held), -1)
         return {"held": held.copy(), "begun": self._begun.copy(), "open": self._open.copy(), "last_obs": self._last_obs}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Restore the result of `state_dict`."""
         self._held = np.array(state["held"]).view(self._held.dtype).reshape(self._held.shape)
         self._begun, self._open = (np.array(state[name]) for name in ("begun", "open"))
         self._last_obs = state["last_obs"]
 
     def _newest(self, agents: Agents) -> NDArray[np.int64]:
-        """Where the newest turns are held."""
-        return (self._begun[agents] - 1) % self._places
+        """Return the indices of the newest held transitions."""
+        return (self._begun[agents] - 1) % self._capacity
 
     def _begin(self, agents: Agents, rollout: Rollout, t: int) -> None:
-        """Hold the turns that agents begin in a step."""
-        at = agents, self._begun[agents] % self._places
+        """Hold the transitions that agents start in a step."""
+        at = agents, self._begun[agents] % self._capacity
         held = self._held
         held["obs"][at], held["action"][at], held["reward"][at] = rollout.obs[t, agents], rollout.action[t, agents], 0
         if "memory" in (held.dtype.names or ()):
@@ -95,16 +98,18 @@ class RowBuilder(abc.ABC):
 
     @abc.abstractmethod
     def _end(self, agents: Agents, following: Array, terminated: Array, ended: Array) -> Array:
-        """End the newest turns of agents, and return the rows that are whole by that.
+        """Complete the newest transitions of L agents; return the rows that this completes.
 
         Args:
-            following: [L, ...], the observations that they led to.
-            ended: [L], whether their lives did, too.
+            agents: [L], indices of the agents.
+            following: [L, ...], next observations.
+            terminated: [L], whether the lives terminated.
+            ended: [L], whether the lives ended.
         """
 
     @abc.abstractmethod
-    def _give_up(self, agents: Agents) -> Array:
-        """End the lives of seats whose worlds were given up, by what they saw last: nobody knows what came after.
+    def _abandon(self, agents: Agents) -> Array:
+        """End the lives of agents whose environments were restarted, with their last observations as final ones.
 
-        A turn that went on is left out, as nobody saw what came of it.
+        Incomplete transitions are dropped, since their outcomes are unknown.
         """

@@ -1,7 +1,7 @@
-"""Sequences of turns of several agents: of one seat, as if it had never waited, with the memory that it began with.
+"""Sequences of one agent's transitions, without the steps in which it waited, and with the initial recurrent state.
 
-A seat's turns are numbered through all its lives, and sequences begin at a grid of these numbers. Memory moves on with
-a seat's own turns alone: a network that is unrolled over a sequence remembers what it did when it played.
+An agent's transitions are numbered through all its lives, and sequences start at multiples of a period. The recurrent
+state advances only when the agent acts, so unrolling the network over a sequence reproduces the agent's memory.
 """
 
 from typing import Any
@@ -15,11 +15,11 @@ from paddock.algos.learning.replay.windows import CONTINUES, TERMINATED, column_
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.multiagent.replay.row_builder import Agents, Array, RowBuilder
 
-TRUNCATED = 1  # and more: how a truncated turn ended, see `SequenceBuilder`
+TRUNCATED = 1  # this value and larger ones mark truncated transitions, see `SequenceBuilder`
 
 
 def row_of_sequences(obs: np.dtype[Any], action: np.dtype[Any], of: Sequences, n_step: int) -> np.dtype[Any]:
-    """Return a row that has a whole sequence: as many turns as it spans, and the observation behind them."""
+    """Return the dtype of a row with a whole sequence: its transitions and the observation after them."""
     span = of.span(n_step)
     fields: dict[str, np.dtype[Any]] = {
         "obs": np.dtype((obs.base, (span + 1, *obs.shape))),
@@ -31,24 +31,28 @@ def row_of_sequences(obs: np.dtype[Any], action: np.dtype[Any], of: Sequences, n
 
 
 class SequenceBuilder(RowBuilder):
-    """Makes sequences, each with its last turn; `end` k above 0 says that a turn was truncated and led to final k - 1.
+    """Builder of sequences, each completed by its last transition.
 
-    Finals are counted from the first of those that `finish` gave last.
+    A field `end` of k > 0 marks a truncated transition with final observation k - 1 of those from the last `finish`.
     """
 
     def __init__(
         self, obs: np.dtype[Any], action: np.dtype[Any], *, num_agents: int, n_step: int, of: Sequences
     ) -> None:
-        """Args:
-        obs: of one observation, as `np.dtype((inputs.dtype, inputs.shape))`.
-        num_agents: N, agents of all environments.
-        n_step: n, turns whose rewards are summed when sequences are learned from.
+        """Hold no transitions yet.
+
+        Args:
+            obs: dtype of an observation, `np.dtype((inputs.dtype, inputs.shape))`.
+            action: dtype of an action.
+            num_agents: N, agents of all environments.
+            n_step: number of transitions in n-step returns.
+            of: shape of sequences.
         """
         held = {"obs": obs, "next_obs": obs, "end": np.dtype(np.int64), "reward": np.dtype(np.float32)}
         held |= {"action": action} | ({"memory": _memory(of)} if of.state_width else {})
         super().__init__(row_of_sequences(obs, action, of, n_step), make_row(held), obs, num_agents, of.span(n_step))
         self._of = of
-        self._finals: list[Array] = []  # of rows that were given last
+        self._finals: list[Array] = []  # of the rows returned last
 
     def finish(self, rollout: Rollout) -> Array:
         """See `RowBuilder.finish`."""
@@ -60,22 +64,22 @@ class SequenceBuilder(RowBuilder):
         """See `RowBuilder.finals`."""
         return np.concatenate(self._finals)
 
-    def _give_up(self, agents: Agents) -> Array:
+    def _abandon(self, agents: Agents) -> Array:
         self._begun[agents] -= self._open[agents]
         self._open[agents] = False
         agents = agents[self._begun[agents] > 0]
         newest = agents, self._newest(agents)
         end = self._held["end"][newest]
-        # Sequences that have ended with it have what it led to as the observation behind them, which is worth as much.
+        # Sequences completed by it already contain its next observation, which has the same value.
         self._held["end"][newest] = np.where(end == CONTINUES, TRUNCATED, end)
         return np.zeros(0, self.row)
 
     def _end(self, agents: Agents, following: Array, terminated: Array, ended: Array) -> Array:
-        held, span, of = self._held, self._places, self._of
+        held, span, of = self._held, self._capacity, self._of
         newest = agents, self._newest(agents)
         held["next_obs"][newest] = following
         held["end"][newest] = np.where(terminated, TERMINATED, np.where(ended, TRUNCATED, CONTINUES))
-        # What follows an end counts for nothing, but goes through the network: nobody has to have seen anything there.
+        # The observation after an end has no effect but passes through the network, so use any valid observation.
         following[ended] = held["obs"][newest][ended]
         first = self._begun[agents] - span
         whole = np.flatnonzero((first >= 0) & (first % of.period == 0))
@@ -94,7 +98,7 @@ class SequenceBuilder(RowBuilder):
 
 
 class AgentSequenceWindows:
-    """The sequences of a ring of rows that have a whole one each, to be gathered."""
+    """Reader of sequences from a ring buffer of rows that hold one whole sequence each."""
 
     def __init__(
         self,
@@ -106,9 +110,16 @@ class AgentSequenceWindows:
         n_step: int,
         gamma: float,
     ) -> None:
-        """Args:
-        ring: [R] rows as `row_of_sequences` has them; R is a power of two.
-        finals: [F] rows with obs; F is a power of two.
+        """Set the buffers.
+
+        Args:
+            ring: [R] rows of `row_of_sequences`; R is a power of two.
+            finals: [F] rows with obs; F is a power of two.
+            sequences: shape of sequences.
+            obs: dtype of an observation.
+            action: dtype of an action.
+            n_step: number of transitions in n-step returns.
+            gamma: discount factor.
         """
         self._sequences, self._obs, self._action = sequences, obs, action
         self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)

@@ -1,7 +1,4 @@
-"""Turns of several agents as transitions: n turns make one, and fewer where a life ended.
-
-A transition is stored whole, with the observation that it led to.
-"""
+"""n-step transitions of several agents, shorter at the end of a life, stored with their next observations."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,27 +13,31 @@ from paddock.algos.multiagent.replay.row_builder import Agents, Array, RowBuilde
 
 
 def row_of_transitions(obs: np.dtype[Any], action: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a row that has a whole transition."""
+    """Return the dtype of a row with a whole transition."""
     number = np.dtype(np.float32)
     return make_row({"obs": obs, "next_obs": obs, "reward": number, "discount": number, "action": action})
 
 
 class TransitionBuilder(RowBuilder):
-    """Makes transitions, of which all that end in a step are whole."""
+    """Builder of n-step transitions."""
 
     def __init__(
         self, obs: np.dtype[Any], action: np.dtype[Any], *, num_agents: int, n_step: int, gamma: float
     ) -> None:
-        """Args:
-        obs: of one observation, as `np.dtype((inputs.dtype, inputs.shape))`.
-        num_agents: N, agents of all environments.
-        n_step: n, turns of a transition.
+        """Hold no transitions yet.
+
+        Args:
+            obs: dtype of an observation, `np.dtype((inputs.dtype, inputs.shape))`.
+            action: dtype of an action.
+            num_agents: N, agents of all environments.
+            n_step: number of an agent's actions per stored transition.
+            gamma: discount factor.
         """
         held = make_row({"obs": obs, "reward": np.dtype(np.float32), "action": action})
         super().__init__(row_of_transitions(obs, action), held, obs, num_agents, n_step)
         self._n_step = n_step
         self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)
-        self._count = np.zeros(num_agents, np.int64)  # that are held
+        self._count = np.zeros(num_agents, np.int64)  # held transitions
 
     def state_dict(self) -> dict[str, Any]:
         """See `RowBuilder.state_dict`."""
@@ -51,7 +52,7 @@ class TransitionBuilder(RowBuilder):
         super()._begin(agents, rollout, t)
         self._count[agents] += 1
 
-    def _give_up(self, agents: Agents) -> Array:
+    def _abandon(self, agents: Agents) -> Array:
         following = self._last_obs[agents]
         going = self._open[agents]
         following[going] = self._held["obs"][agents, self._newest(agents)][going]
@@ -82,17 +83,15 @@ class TransitionBuilder(RowBuilder):
 
 
 class AgentWindows:
-    """The transitions of a ring of rows, to be gathered."""
+    """Reader of transitions from a ring buffer of rows."""
 
     def __init__(self, ring: Array, obs: np.dtype[Any], action: np.dtype[Any]) -> None:
-        """Args:
-        ring: [R] rows as `row_of_transitions` has them; R is a power of two.
-        """
+        """Set the buffer: [R] rows of `row_of_transitions`, R a power of two, and the dtypes of obs and action."""
         self._mask, self._kinds = len(ring) - 1, {"obs": obs, "next_obs": obs, "action": action}
         self._columns = {name: column_of(ring, name) for name in ring.dtype.names or ()}
 
     def gather(self, ids: NDArray[np.int64], weight: Floats) -> Batch:
-        """Return those at rows [U, B]."""
+        """Return the transitions at rows [U, B]."""
         found = {name: column[ids & self._mask] for name, column in self._columns.items()}
         for name, kind in self._kinds.items():
             found[name] = found[name].view(kind.base).reshape(*ids.shape, *kind.shape)

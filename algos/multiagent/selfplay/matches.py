@@ -1,4 +1,4 @@
-"""Matches: whole episodes of a world that two players play against each other, each on every side in turn."""
+"""Matches of two players: whole episodes of a multi-agent environment, with sides exchanged."""
 
 import logging
 import time
@@ -24,57 +24,57 @@ from paddock.envs.spec import EnvSpec
 
 log = logging.getLogger(__name__)
 
-Task = tuple[Broadcast["MatchPlayers"], int, int, Sequence[int]]  # who plays, which two of them, seeds
+Task = tuple[Broadcast["MatchPlayers"], int, int, Sequence[int]]  # players, indices of the two to play, seeds
 
 
 @dataclass(frozen=True, eq=False)
 class MatchPlayers:
-    """Who plays matches, and where."""
+    """Players of matches, and the environment."""
 
     env: EnvSpec
     policies: tuple[Policy, ...]
     drawn: tuple[bool, ...]  # of each, whether its actions are drawn, if it can draw
-    max_steps: int  # of the world, after which an episode is cut off
-    native: bool = False  # in native environments, even where their numbers are others; see `EvaluationSpec`
+    max_steps: int  # step limit of an episode
+    native: bool = False  # use native environments even if their numbers differ; see `Performance`
 
 
 @dataclass(frozen=True)
 class Games:
-    """What two players came to in G games: one from each seed, and then one from each with sides exchanged."""
+    """Results of two players' G games: one per seed, then one per seed with sides exchanged."""
 
-    returns: NDArray[np.float64]  # [G, 2], of each, the mean over its seats
-    lengths: NDArray[np.int64]  # [G], steps of the world
+    returns: NDArray[np.float64]  # [G, 2], each player's mean over its seats
+    lengths: NDArray[np.int64]  # [G], environment steps
 
 
 @dataclass(frozen=True)
 class Results:
-    """What P players came to against each other; who did not meet has zeros.
+    """Results of P players against each other; pairs that did not play have zeros.
 
-    Where sides differ, a game and the one with sides exchanged count as one, in which returns are of both.
+    If sides differ, a game and the one with sides exchanged count as one game, with the returns of both.
     """
 
     wins: NDArray[np.int64]  # [P, P], games in which the row's player had the greater return than the column's
-    draws: NDArray[np.int64]  # [P, P], games in which both had the same
-    returns: NDArray[np.float64]  # [P, P], mean return of the row's player against the column's; NaN: they did not meet
+    draws: NDArray[np.int64]  # [P, P], games with equal returns
+    returns: NDArray[np.float64]  # [P, P], mean return of the row's player against the column's; NaN: did not play
     steps: int
     seconds: float
 
     @property
     def games(self) -> NDArray[np.int64]:
-        """How many each two played, [P, P]."""
+        """Number of games of each pair, [P, P]."""
         return self.wins + self.wins.T + self.draws
 
     @property
     def points(self) -> NDArray[np.float64]:
-        """Share [P, P] of the points that the row's player took: 1 for a win, 1/2 for a draw; NaN: did not meet."""
+        """Share [P, P] of the points that the row's player won: 1 for a win, 1/2 for a draw; NaN: did not play."""
         with np.errstate(invalid="ignore"):
             return np.asarray((self.wins + 0.5 * self.draws) / np.where(self.games > 0, self.games, np.nan))
 
 
 def play_match(players: MatchPlayers, first: int, second: int, seeds: Sequence[int]) -> Games:
-    """Play two games from each seed: one with player `first` on every other side from the first on, one swapped.
+    """Play two games per seed, the second one with sides exchanged; player `first` starts on the even sides.
 
-    A game depends on its players, its seed and who sits where alone. Actions that are drawn depend on seed and seat.
+    A game depends only on its players, their seats and its seed; sampled actions depend on seed and seat.
     """
     played, seated = _play(players, (first, second), [*seeds, *seeds], [False] * len(seeds) + [True] * len(seeds))
     returns = np.stack([_own(played, seated == player).returns for player in range(2)], axis=1)
@@ -82,10 +82,12 @@ def play_match(players: MatchPlayers, first: int, second: int, seeds: Sequence[i
 
 
 def play_against(players: MatchPlayers, seeds: Sequence[int], first: int) -> Episodes:
-    """Play player 0 against player 1, with sides exchanged from game to game; the lives are player 0's alone.
+    """Play player 0 against player 1, alternating sides from game to game; return player 0's lives.
 
     Args:
-        seeds: of games `first`, `first` + 1, ... of more.
+        players: the two players.
+        seeds: of the games.
+        first: number of the first of these games.
     """
     swapped = [(first + k) % 2 == 1 for k in range(len(seeds))]
     played, seated = _play(players, (0, 1), seeds, swapped)
@@ -95,10 +97,10 @@ def play_against(players: MatchPlayers, seeds: Sequence[int], first: int) -> Epi
 def _play(
     players: MatchPlayers, two: tuple[int, int], seeds: Sequence[int], swapped: Sequence[bool]
 ) -> tuple[Episodes, NDArray[np.intp]]:
-    """Play a game from each seed.
+    """Play one game per seed.
 
     Returns:
-        All lives, and which of the two played in each seat of each game, [G, A].
+        All lives, and the player (0 or 1) in each seat of each game, [G, A].
     """
     env, seats = players.env, np.zeros(players.env.seats, np.intp)
     for number, side in enumerate(sides_of(env)):
@@ -116,7 +118,7 @@ def _play(
 
 
 def _own(played: Episodes, owned: NDArray[np.bool_]) -> Episodes:
-    """Return the lives in these seats [G, A] of games alone, and as returns their means over those seats."""
+    """Return only the lives in these seats [G, A], and as returns their means over the seats."""
     kept = [own[whose] for own, whose in zip(owned, played.rows, strict=True)]
     lives, rows = ([of[k] for of, k in zip(each, kept, strict=True)] for each in (played.lives, played.rows))
     returns = np.array([each.sum() for each in lives]) / owned.sum(axis=1)
@@ -124,12 +126,12 @@ def _own(played: Episodes, owned: NDArray[np.bool_]) -> Episodes:
 
 
 def scores(env: EnvSpec, returns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return by what two players' games [G, 2] are won: their returns, of both sides together where these differ."""
+    """Return the scores that decide games [G, 2]: returns, averaged over both sides if sides differ."""
     return returns if is_symmetric(env) else np.asarray(returns.reshape(2, -1, 2).mean(axis=0))
 
 
 def play_share(task: Task) -> Games:
-    """Play some games of two players, on a worker."""
+    """Play a task's games of two players, on a worker."""
     shared, first, second, seeds = task
     return play_match(shared.value, first, second, seeds)
 
@@ -141,10 +143,14 @@ def play_all(
     pool: Pool,
     watch: Callable[[int, int], None] = lambda done, count: None,
 ) -> Results:
-    """Let each pair of players play two games from each seed, on a pool, which changes no number.
+    """Play two games per seed and pair of players on a pool; results do not depend on the pool.
 
     Args:
-        watch: told how many of the pairs have played, and of how many.
+        players: the players.
+        pairs: indices of the players of each pair.
+        seeds: of the games.
+        pool: runs the games.
+        watch: called with the number of finished pairs and of all pairs.
     """
     count, started = len(players.policies), time.perf_counter()
     wins, draws = (np.zeros((count, count), np.int64) for _ in range(2))

@@ -1,7 +1,7 @@
-"""Players that have learned nothing: chance, and those of board games that look ahead.
+"""Scripted players: uniformly random actions, and board-game players that search ahead.
 
-A scripted player is made for an environment and acts on rows of its observations, as any policy does. What it has no
-reason to prefer it draws, from the generator that `drawing` gives it; without one it takes the first.
+A scripted player is built for an environment and acts on rows of observations, like any policy. It breaks ties with the
+generator that `drawing` sets; without one it takes the first of equal actions.
 """
 
 import copy
@@ -26,12 +26,12 @@ Acted = tuple[NDArray[Any], dict[str, NDArray[Any]], Any]
 
 
 class _Scripted:
-    """A player that draws from a generator, if it is given one."""
+    """Base of players that break ties with a generator."""
 
     _generator: np.random.Generator | None = None
 
     def drawing(self, generator: np.random.Generator) -> Self:
-        """Return the same player with what it has no reason to prefer drawn from this generator."""
+        """Return the same player with this generator."""
         drawn = copy.copy(self)
         drawn._generator = generator
         return drawn
@@ -39,10 +39,10 @@ class _Scripted:
 
 @final
 class Random(_Scripted):
-    """Takes any action that is legal, all as likely; of numbers without bounds a standard normal one."""
+    """Player of uniformly random legal actions; unbounded numbers are standard normal."""
 
     def __init__(self, env: EnvSpec, role: Role | None = None) -> None:
-        """Play what agents of an environment see and do, or those of one role of several."""
+        """Read the spaces of an environment, or of one of several roles."""
         observations, actions = spaces_of(env) if role is None else spaces_of_role(env, role)
         self._inputs = Inputs(observations, make_head(actions, masked=masked_paths(observations)))
 
@@ -64,7 +64,7 @@ class Random(_Scripted):
 
 
 def random_player(env: EnvSpec) -> Random | JointPolicy:
-    """Return who plays at random in an environment, in all roles that it has."""
+    """Return a random player for all roles of an environment."""
     if len(env.roles) == 1:
         return Random(env)
     role_of = [next(k for k, role in enumerate(env.roles) if seat in role.seats) for seat in range(env.seats)]
@@ -73,35 +73,35 @@ def random_player(env: EnvSpec) -> Random | JointPolicy:
 
 @dataclass(frozen=True)
 class LineGame:
-    """A game in which two put stones on a board by turns, and who has some in a line wins.
+    """Rules of a two-player game that is won by several own stones in a line.
 
-    A set of cells is an int, of which bit r * columns + c stands for row r and column c.
+    A set of cells is an int whose bit r * columns + c stands for row r and column c.
     """
 
     rows: int
     columns: int
-    in_line: int  # stones that win
-    falls: bool  # a move is a column, in which the stone falls to the highest row that is free; else it is a cell
+    in_line: int  # length of a winning line
+    falls: bool  # a move is a column, in which the stone falls to the last free row; otherwise a move is a cell
 
     @property
     def moves(self) -> int:
-        """How many moves there are on the empty board."""
+        """Number of moves on the empty board."""
         return self.columns if self.falls else self.rows * self.columns
 
     def put(self, taken: int, move: int) -> int:
-        """Return the cell, as a set, that a move takes where these are taken; 0: none is free."""
+        """Return the cell that a move takes, as a set, given the taken cells; 0: it is illegal."""
         if not self.falls:
             return 1 << move & ~taken
         cells = (1 << move + row * self.columns for row in reversed(range(self.rows)))
         return next((cell for cell in cells if not cell & taken), 0)
 
     def wins(self, own: int, cell: int) -> bool:
-        """Return whether a stone on this cell, besides those, makes a line."""
+        """Return whether adding this cell to the own stones makes a line."""
         own |= cell
         return any(own & line == line for line in self._lines[cell])
 
     def legal(self, taken: int) -> list[int]:
-        """Return the moves that can be made."""
+        """Return the legal moves."""
         return [move for move in range(self.moves) if self.put(taken, move)]
 
     @functools.cached_property
@@ -123,12 +123,10 @@ CONNECT4, TICTACTOE = LineGame(6, 7, 4, falls=True), LineGame(3, 3, 3, falls=Fal
 
 @final
 class TwoPly(_Scripted):
-    """Looks two moves ahead in Connect Four or tic-tac-toe: wins if it can, else lets nobody win with the next stone.
-
-    Of moves that are as good it draws one.
-    """
+    """Player of Connect Four or tic-tac-toe that wins if it can, and otherwise prevents a win in the next move."""
 
     def __init__(self, env: EnvSpec) -> None:
+        """Find the game of an environment."""
         self._board = _Board.of(env, "twoply", CONNECT4, TICTACTOE)
 
     def act(self, obs: NDArray[Any], state: Any = None) -> Acted:
@@ -143,16 +141,17 @@ class TwoPly(_Scripted):
         return winning or [move for move in legal if not self._loses(taken | game.put(taken, move), other)] or legal
 
     def _loses(self, taken: int, other: int) -> bool:
-        """Return whether the other can win at once."""
+        """Return whether the opponent can win in its next move."""
         game = self._board.game
         return any(game.wins(other, game.put(taken, reply)) for reply in game.legal(taken))
 
 
 @final
 class Perfect(_Scripted):
-    """Plays tic-tac-toe as well as can be, by looking at all games to their ends; of moves as good it draws one."""
+    """Perfect player of tic-tac-toe, by exhaustive search."""
 
     def __init__(self, env: EnvSpec) -> None:
+        """Find the game of an environment."""
         self._board = _Board.of(env, "perfect", TICTACTOE)
 
     def act(self, obs: NDArray[Any], state: Any = None) -> Acted:
@@ -169,7 +168,7 @@ class Perfect(_Scripted):
 
 @functools.cache
 def _value_of(game: LineGame, own: int, other: int, move: int) -> int:
-    """Return what a move is worth to who makes it, if both play as well as can be: 1 won, 0 drawn, -1 lost."""
+    """Return the minimax value of a move for the player that makes it: 1 win, 0 draw, -1 loss."""
     cell = game.put(own | other, move)
     if game.wins(own, cell):
         return 1
@@ -179,17 +178,17 @@ def _value_of(game: LineGame, own: int, other: int, move: int) -> int:
 
 @dataclass(frozen=True)
 class _Board:
-    """How a game's board lies in rows of observations."""
+    """Board of a game in rows of observations."""
 
     game: LineGame
     layout: Layout
 
     @classmethod
     def of(cls, env: EnvSpec, player: str, *games: LineGame) -> "_Board":
-        """Find which of the games an environment is.
+        """Find an environment's game.
 
         Raises:
-            ConfigError: it is none of them.
+            ConfigError: it is none of these games.
         """
         layout, actions = spaces_of(env)
         spaces = getattr(layout.space, "spaces", {})
@@ -198,10 +197,10 @@ class _Board:
             if board == (game.rows, game.columns, 2) and MASK in spaces and getattr(actions, "n", 0) == game.moves:
                 return cls(game, layout)
         boards = " or ".join(f"observation [{game.rows}, {game.columns}, 2] and {game.moves} moves" for game in games)
-        raise ConfigError(f"{player} plays boards of {boards}, and not env.id={env.id}, which shows {layout.space}")
+        raise ConfigError(f"{player} needs boards of {boards}; env.id={env.id} has {layout.space}")
 
     def read(self, rows: NDArray[Any]) -> Sequence[tuple[int, int]]:
-        """Return the player's own stones and the other's, as sets of cells, of each row [B]."""
+        """Return the own and the opponent's stones of each row [B], as sets of cells."""
         stones = np.asarray(self.layout.fields(rows)["observation"]).reshape(len(rows), -1, 2) != 0
         weights = [1 << k for k in range(stones.shape[1])]
         sets = stones.astype(object).transpose(0, 2, 1) @ np.array(weights, object)
