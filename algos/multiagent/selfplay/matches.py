@@ -33,9 +33,9 @@ class MatchPlayers:
 
     env: EnvSpec
     policies: tuple[Policy, ...]
-    drawn: tuple[bool, ...]  # of each, whether its actions are drawn, if it can draw
+    drawn: tuple[bool, ...]  # whether each policy samples its actions, if it can
     max_steps: int  # step limit of an episode
-    native: bool = False  # use native environments even if their numbers differ; see `Performance`
+    native: bool = False  # use native environments even if their numbers differ; see `EvaluationSpec`
 
 
 @dataclass(frozen=True)
