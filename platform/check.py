@@ -95,11 +95,7 @@ def _command(arguments: Sequence[str]) -> int:
 
 
 def read(arguments: Sequence[str]) -> tuple[EnvSpec, int]:
-    """Return the environment that the arguments name, and the number of steps.
-
-    Raises:
-        ConfigError: an argument is unknown or out of range, or names a family of environments.
-    """
+    """Return the environment that the arguments name, and the number of steps; raise ConfigError for bad input."""
     overrides, options = parse_overrides("check", arguments, STEPS, ("algo", "env"))
     given = any(override.startswith("env=") for override in overrides)
     require(given, "no environment or algorithm given: add env=NAME or algo=NAME")
@@ -110,11 +106,7 @@ def read(arguments: Sequence[str]) -> tuple[EnvSpec, int]:
 
 
 def read_run(arguments: Sequence[str]) -> tuple[list[str], int]:
-    """Return the overrides of a small run of the named algorithm, and the number of iterations.
-
-    Raises:
-        ConfigError: an argument is unknown or out of range.
-    """
+    """Return overrides of a small run and its number of iterations; raise ConfigError for bad input."""
     overrides, options = parse_overrides("check", arguments, ITERATIONS, SECTIONS)
     iterations = options.get("iterations", 4)
     require(iterations >= MIN_ITERATIONS, f"iterations={iterations} must be an integer, at least {MIN_ITERATIONS}")
@@ -140,11 +132,7 @@ def _shrink(path: str, section: Mapping[str, Any], named: set[str]) -> list[str]
 
 
 def check_run(overrides: Sequence[str], iterations: int) -> Findings:
-    """Check the algorithm of a run; yield the name and finding of each check.
-
-    Raises:
-        ConfigError: the overrides are invalid.
-    """
+    """Check the algorithm of a run; yield the name and finding of each check."""
     words = [*overrides, "compute=serial", "track=none", f"budget.iterations={iterations}", "checkpoint.every_s=0"]
     with composed(words) as composition:
         config = read_plain(composition)

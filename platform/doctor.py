@@ -40,11 +40,7 @@ def main() -> int:
 
 
 def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-    """Run the checks; yield the name and finding of each.
-
-    Raises:
-        ConfigError: an argument is unknown or out of range.
-    """
+    """Run the checks; yield the name and finding of each."""
     missing = None
     try:
         from .config.build import build

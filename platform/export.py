@@ -132,11 +132,7 @@ def export(
 
 
 def _import(package: str, module: str) -> Any:
-    """Import a module that needs an optional package.
-
-    Raises:
-        ConfigError: the package is missing.
-    """
+    """Import a module that needs an optional package; raise ConfigError if it is missing."""
     try:
         importlib.import_module(package)
     except ImportError as error:
@@ -145,11 +141,7 @@ def _import(package: str, module: str) -> Any:
 
 
 def _compare(content: bytes, policy: Any, spec: EnvSpec, of: str | None = None) -> Comparison | None:
-    """Compare an ONNX model with the policy; return None without onnxruntime.
-
-    Raises:
-        ExportFailed: they differ by more than rounding.
-    """
+    """Compare an ONNX model with the policy; return None without onnxruntime."""
     try:
         runtime = _import("onnxruntime", "onnxruntime")
     except ConfigError:
@@ -196,13 +188,7 @@ class _Recorder:
 
 
 def _visit(policy: Any, member: Any, spec: EnvSpec) -> list[NDArray[Any]]:
-    """Play fresh episodes; return the recorded observations, states, outputs and actions.
-
-    Args:
-        policy: acts for all agents.
-        member: the recorded policy, one of its members or the only one.
-        spec: the environment.
-    """
+    """Play fresh episodes of a policy; return the observations, states, outputs and actions of one member."""
     recorder = _Recorder(member)
     policies = [policy.plays(seat) if isinstance(policy, JointPolicy) else member for seat in range(spec.seats)]
     acts = any(one is member for one in policies)  # otherwise a league member, which then acts for all

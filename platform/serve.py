@@ -57,11 +57,7 @@ def _command(arguments: Sequence[str]) -> int:
 
 
 def start(arguments: Sequence[str]) -> "EnvironmentServer":
-    """Start the server that the arguments describe.
-
-    Raises:
-        ConfigError: an argument is invalid, or the address is unavailable.
-    """
+    """Start the server that the arguments describe; raise ConfigError for bad input."""
     # Imported late, since gRPC is optional.
     try:
         from paddock.envs.remote.server.service import EnvironmentServer

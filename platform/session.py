@@ -126,11 +126,7 @@ def _closing(pool: LazyPool, signals: Signals) -> Iterator[None]:
 
 
 def _find_servers(experiment: Experiment) -> dict[str, dict[str, str]]:
-    """Return the package versions of each environment server by address; empty without servers.
-
-    Raises:
-        ConfigError: they differ from those of the first session.
-    """
+    """Return the package versions of environment servers; raise ConfigError if they changed since the first session."""
     from paddock.envs.vector import Remote  # slow to import
 
     vec, began = build("vec", experiment.config["vec"]), read_json(experiment.path / "provenance.json")

@@ -68,11 +68,7 @@ def upload(run: Path, mirror: Mirror, say: Callable[[str], None]) -> int:
 
 
 def read_rows(run: Path) -> Iterator[dict[str, float]]:
-    """Yield the rows as they were tracked, with NaN for null.
-
-    Raises:
-        FolderError: a journal cannot be read.
-    """
+    """Yield the rows as they were tracked, with NaN for null."""
     system = {row["iteration"]: row for row in journal.read_rows(run / "system.jsonl", strict=True)}
     for row in journal.read_rows(run / "metrics.jsonl", strict=True):
         both = {**row, **system.pop(row["iteration"], {})}  # rows added at a run's end repeat the iteration

@@ -106,11 +106,7 @@ def print_error(error: PaddockError, code: int) -> int:
 
 
 def parse(command: str, arguments: Sequence[str], readers: Readers) -> tuple[list[Path], dict[str, Any]]:
-    """Split arguments into run folders and values by key.
-
-    Raises:
-        ConfigError: a key is unknown, or its value is invalid.
-    """
+    """Split arguments into run folders and values by key; raise ConfigError for bad input."""
     runs: list[Path] = []
     values: dict[str, Any] = {}
     readers = {**readers, "trust": (read_flag, "true or false")}
@@ -151,11 +147,7 @@ def split_overrides(arguments: Sequence[str], sections: Collection[str]) -> tupl
 def parse_overrides(
     command: str, arguments: Sequence[str], readers: Readers, sections: Collection[str]
 ) -> tuple[list[str], dict[str, Any]]:
-    """Split arguments into overrides of configuration sections and values of the command's own keys.
-
-    Raises:
-        ConfigError: an argument is neither, or its value is invalid.
-    """
+    """Split arguments into overrides of configuration sections and values of the command's own keys."""
     overrides, others = split_overrides(arguments, sections)
     for argument in others:
         key, equals, _ = argument.partition("=")
@@ -185,11 +177,7 @@ def read_count(text: str) -> int:
 
 
 def check_output(key: str, path: Path, suffixes: Sequence[str]) -> Path:
-    """Check that an output file can be written, without creating it; return its absolute path.
-
-    Raises:
-        ConfigError: the suffix is not supported, or the path or its folder is unusable.
-    """
+    """Return the absolute path of an output file; raise ConfigError if it cannot be written."""
     require(path.suffix in suffixes, f"{key}={path}: unsupported file type; allowed: *{', *'.join(suffixes)}")
     require(not path.is_dir(), f"{key}={path} is a folder: name a file in it")
     require(path.parent.is_dir(), f"{key}={path}: folder {path.parent} does not exist; create it or choose another")
@@ -199,11 +187,7 @@ def check_output(key: str, path: Path, suffixes: Sequence[str]) -> Path:
 
 
 def write_output(key: str, path: Path, content: bytes) -> None:
-    """Write a file atomically.
-
-    Raises:
-        ConfigError: writing fails.
-    """
+    """Write a file atomically; raise ConfigError if that fails."""
     try:
         write_atomically(path, content, alone=False)
     except OSError as error:

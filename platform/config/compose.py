@@ -102,11 +102,7 @@ def compose_alone(words: Sequence[str]) -> DictConfig:
 
 
 def compose_sections(names: Sequence[str], words: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Compose sections of the configuration, such as `compute`, as plain data.
-
-    Raises:
-        ConfigError: an override names an unknown option or key.
-    """
+    """Compose sections of the configuration, such as `compute`, as plain data."""
     with composed(words) as config:
         for name in names:
             section = config[name]
@@ -147,11 +143,7 @@ def explained(arguments: argparse.Namespace, loader: ConfigLoader | None = None)
 
 
 def load_job(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str], number: int) -> DictConfig:
-    """Return the configuration of one job of a sweep, with the `hydra` section.
-
-    Raises:
-        ConfigError: it cannot be composed.
-    """
+    """Return the configuration of one job of a sweep, with the `hydra` section."""
     words = [*hydra_overrides(sweep.hydra), *overrides]
     with explained(argparse.Namespace(overrides=words, config_name=sweep.hydra.job.config_name), loader):
         config = loader.load_sweep_config(sweep, list(overrides))

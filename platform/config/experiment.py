@@ -99,13 +99,9 @@ def assemble(composed: DictConfig) -> Experiment:
 def build_algorithm(
     config: Mapping[str, Any], pool: Any, vec: "Vec | None" = None, *, folder: Path | None = None
 ) -> Any:
-    """Build the algorithm of a configuration on a pool.
+    """Build the algorithm of a configuration on a pool; `vec` replaces the configured one.
 
-    Args:
-        config: the whole configuration.
-        pool: runs the algorithm's tasks.
-        vec: replaces the configuration's own.
-        folder: where algorithms with a replay buffer keep its files; None for evaluation only.
+    `folder` is for files of a replay buffer; None for evaluation only.
     """
     from paddock.envs.family import Family  # slow to import
 
@@ -197,11 +193,7 @@ def _run_path(config: Mapping[str, Any]) -> tuple[Path, bool]:
 
 
 def new_path(root: Path, name: str) -> Path:
-    """Return an unused path under root, named by the time and the name.
-
-    Raises:
-        FolderError: the name is too long, or root cannot be read.
-    """
+    """Return an unused path under root, named by the time and the name."""
     stem = f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}_{name}"
     path, n = root / stem, 2
     try:
@@ -213,11 +205,7 @@ def new_path(root: Path, name: str) -> Path:
 
 
 def last_path(root: Path) -> Path:
-    """Return the run under root that was started last, except repetitions by `paddock.rerun`.
-
-    Raises:
-        FolderError: there is no run.
-    """
+    """Return the run under root that was started last, except repetitions by `paddock.rerun`."""
     runs = {path.parent: read_json(path) for path in root.glob("*/provenance.json")}
     started = {path: facts.get("started", "") for path, facts in runs.items() if "repeats" not in facts}
     if not started:

@@ -31,11 +31,7 @@ class Grid:
     jobs: Sequence[Sequence[str]]  # the overrides of each
 
     def configs(self) -> Iterator[tuple[int, DictConfig]]:
-        """Yield the number and configuration of each job to check.
-
-        Raises:
-            ConfigError: a job cannot be composed.
-        """
+        """Yield the number and configuration of each job to check."""
         met: set[str] = set()
         in_processes = self.config.hydra.launcher._target_ != BASIC_LAUNCHER
         for number, job in enumerate(self.jobs):
@@ -56,11 +52,7 @@ class Grid:
 
 
 def compose_grid(arguments: argparse.Namespace) -> Grid | None:
-    """Compose a multirun; return None if its sweeper chooses values during the sweep.
-
-    Raises:
-        ConfigError: it cannot be composed, or an override lists no values.
-    """
+    """Compose a multirun; return None if its sweeper chooses values during the sweep."""
     loader = open_loader(arguments)
     with explained(arguments, loader):
         overrides = [*arguments.overrides, "hydra.mode=MULTIRUN"]

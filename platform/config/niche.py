@@ -17,9 +17,7 @@ SHOWN = 12  # numbers in a message
 def resolve_niche(section: dict[str, Any], run_dir: object = None) -> dict[str, Any]:
     """Replace an `env` section that names a niche by its recipe, so that the run folder is self-contained.
 
-    Args:
-        section: the `env` section; returned unchanged if it names no niche.
-        run_dir: the run's folder, whose recorded recipe is reused on resume.
+    On resume, the recipe recorded in `run_dir` is reused.
     """
     named = name_niche(section)
     if named is None:

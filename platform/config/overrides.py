@@ -28,9 +28,7 @@ def format_source_arguments(
 ) -> list[str]:
     """Return this process's arguments that set a job's config sources and environment variables.
 
-    Args:
-        hydra: the `hydra` section of the sweep's configuration.
-        copy_of: maps a local path to the job's copy of it; None if the job uses the path itself.
+    `copy_of` maps a local path to the job's copy of it; None if the job uses the path itself.
     """
 
     def move(source: str) -> str:

@@ -74,13 +74,7 @@ class Checkpoints:
     """Checkpoints of one run in one folder, named by iteration."""
 
     def __init__(self, folder: Path, keep: int, files: Path | None = None) -> None:
-        """Set the folders, without reading or writing.
-
-        Args:
-            folder: where the checkpoints are kept.
-            keep: number of checkpoints kept.
-            files: folder of attachments, which holds nothing else.
-        """
+        """Set the folders, without reading or writing; `files` is the folder of attachments and holds nothing else."""
         self._folder = folder
         self._keep = keep
         self._files = files
@@ -170,12 +164,7 @@ class Checkpoints:
 
 
 def write(path: Path, state: State) -> None:
-    """Write a state to a file.
-
-    Raises:
-        CheckpointError: the state holds unsupported data.
-        StorageError: writing fails.
-    """
+    """Write a state to a file; raise CheckpointError for unsupported data, StorageError if writing fails."""
     content = _pack(state)
     with storing(path):
         write_atomically(path, content)
@@ -200,11 +189,7 @@ def read(path: Path) -> State:
 
 
 def read_attachments(path: Path) -> list[str]:
-    """Return the attachments that a checkpoint lists, without reading its arrays.
-
-    Raises:
-        CheckpointError: the file is damaged.
-    """
+    """Return the attachments that a checkpoint lists, without reading its arrays."""
     with _reading(path) as archive:
         plain = json.loads(str(archive[PLAIN]))
     return list(_attachments(_decode(plain, collections.defaultdict(lambda: np.zeros(0)))))
@@ -238,11 +223,7 @@ def explain_format(what: str, version: Any, paddock: Any) -> str:
 
 
 def check_fits(state: Mapping[str, Any], expected: Mapping[str, Any], path: str = "") -> None:
-    """Check that a state has the entries and shapes of the algorithm's current one.
-
-    Raises:
-        StateMismatch: an entry is missing, unknown or of another shape.
-    """
+    """Raise StateMismatch unless a state has the entries and shapes of the algorithm's current one."""
     for name in sorted(set(state) | set(expected), key=str):
         leaf = f"{path}{name}"
         if name not in state or name not in expected:
@@ -263,10 +244,7 @@ def check_fits(state: Mapping[str, Any], expected: Mapping[str, Any], path: str 
 def write_atomically(path: Path, content: bytes, *, alone: bool = True) -> None:
     """Replace a file so that readers find either the old or the new content, even after a crash.
 
-    Args:
-        path: the file.
-        content: its new content.
-        alone: whether no other process writes the file at the same time.
+    `alone` is False if other processes may write the file at the same time.
     """
     name = path.name if alone else f"{path.name}.{secrets.token_hex(4)}"
     temporary = path.with_name(f".{name}.tmp")

@@ -159,11 +159,7 @@ class RunFolder:
             raise unwritable(path, error) from error
 
     def finish(self, reason: str, metrics: Mapping[str, float]) -> None:
-        """Record the reason and time of the end, and the last metrics.
-
-        Raises:
-            StorageError: the disk is full or gone.
-        """
+        """Record the reason and time of the end, and the last metrics."""
         done = {"reason": reason, "time": now(), "metrics": finite(metrics)}
         with storing(self.path / "done.json"):
             write_atomically(self.path / "done.json", json.dumps(done, indent=2).encode())
@@ -179,14 +175,7 @@ class RunFolder:
 
 
 def check_usable(path: Path, config: Mapping[str, Any], *, locked: bool = False, new: bool = False) -> None:
-    """Raise the errors of `RunFolder.open` without creating or locking the folder.
-
-    Args:
-        path: the folder.
-        config: the run's configuration.
-        locked: this process holds the lock.
-        new: the folder must not exist yet.
-    """
+    """Raise the errors of `RunFolder.open` without creating or locking the folder; `locked`: already locked."""
     remedy = "choose another with run.dir="
     try:
         if new and path.exists():

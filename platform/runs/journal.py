@@ -19,12 +19,7 @@ SHOWN = 3  # damaged lines or changed values named in a message
 
 
 def parse_rows(lines: Iterable[bytes], damaged: list[int]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a journal, without an incomplete last line.
-
-    Args:
-        lines: the lines of the file.
-        damaged: receives the numbers, from 1, of damaged lines.
-    """
+    """Yield the rows of a journal, without an incomplete last line; add numbers of damaged lines to `damaged`."""
     for number, line in enumerate(lines, 1):
         if not line.endswith(b"\n"):
             return

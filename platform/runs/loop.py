@@ -115,11 +115,7 @@ class Progress:
 
 
 def restore(algorithm: Algorithm, checkpoints: Checkpoints) -> Progress:
-    """Load the newest checkpoint into the algorithm, if there is one.
-
-    Raises:
-        CheckpointError: no checkpoint can be read, or the state has another shape.
-    """
+    """Load the newest checkpoint into the algorithm, if there is one."""
     state = checkpoints.load()
     if state is None:
         return Progress(0.0, {})

@@ -79,12 +79,7 @@ def find_source(folder: Path) -> tuple[str | None, str | None]:
 
 
 def leave_out_runs(files: Sequence[str], ends: str | tuple[str, ...] = "") -> list[str]:
-    """Return the files with one of these suffixes that lie outside the folders of runs and sweeps.
-
-    Args:
-        files: paths relative to one folder, with slashes, possibly a hundred thousand.
-        ends: suffixes.
-    """
+    """Return the files (relative, with slashes) with one of the suffixes `ends` outside folders of runs and sweeps."""
     split = [file.rpartition("/") for file in files]
     run_folders = {folder for folder, _, name in split if name in RUN_FILES}
     locked, set_up = ({folder for folder, _, name in split if name == one} for one in START_FILES)

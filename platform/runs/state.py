@@ -143,12 +143,7 @@ def find_job_variables() -> list[str]:
 
 
 def explain_refusal(output: str, keys: str) -> str:
-    """Return a one-line explanation of why Slurm rejects a job.
-
-    Args:
-        output: the message of sbatch.
-        keys: the section of the configuration that may be wrong.
-    """
+    """Explain sbatch's output in one line; `keys` names the section of the configuration to check."""
     reasons = [
         re.sub(r"^(sbatch: )?((error|fatal): )?", "", line.strip()) for line in output.splitlines() if line.strip()
     ]

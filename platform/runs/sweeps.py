@@ -17,11 +17,7 @@ def sweep_name(run_dir: Path) -> str | None:
 
 
 def label_runs(configs: Mapping[Path, Mapping[str, Any]]) -> dict[Path, str]:
-    """Return a short label for each run of a sweep, made of the values in which its runs differ.
-
-    Args:
-        configs: configurations by run folder; empty ones are skipped.
-    """
+    """Return a short label for each run of a sweep, made of the values in which its runs differ."""
     sweeps: dict[Path, list[Path]] = {}
     for run, config in configs.items():
         if all(isinstance(config.get(section), Mapping) for section in ("algo", "env")) and sweep_name(run) is not None:

@@ -17,12 +17,9 @@ DATED = re.compile(r"\d{4}-(\d\d-\d\d)_(\d\d-\d\d-\d\d_.+)")  # names chosen by 
 
 
 def print_table(folder: Path, run_states: Sequence[RunState], lines: int) -> None:
-    """Print one line per run with the reason for its state below, then the number of runs in each state.
+    """Print one line per run with the reason for its state, then the number of runs in each state.
 
-    Args:
-        folder: the folder that run names are relative to.
-        run_states: the runs.
-        lines: number of output lines shown for a job that failed before its run started.
+    `lines` limits the output shown of a job that failed before its run started.
     """
     labels = label_runs({run_state.run: run_state.config for run_state in run_states})
     names = _short_names([_name(folder, run_state.run) for run_state in run_states])

@@ -10,9 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paddock.envs.errors import ConfigError
+from paddock.envs.errors import ConfigError, require
 
 from ..runs.state import explain_refusal, find_job_variables
+
+
+def require_slurm(subject: str, place: str) -> None:
+    """Raise ConfigError if Slurm's commands are missing here."""
+    missing = [name for name in ("sbatch", "srun", "scontrol", "squeue") if shutil.which(name) is None]
+    remedy = f"submit where Slurm is installed, or remove it to {place} here"
+    require(not missing, f"{subject} needs {', '.join(missing)} on the PATH; {remedy}")
 
 
 def submit_commands(

@@ -2,35 +2,26 @@
 
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from paddock.envs.errors import ConfigError, require
+from paddock.envs.errors import ConfigError
 
 from .. import ROOT
 from ..config.overrides import format_override
 from .options import Resources
-from .queue import submit_commands
+from .queue import require_slurm, submit_commands
 
 
 def submit_server(arguments: Sequence[str], address_file: str | None, resources: Resources) -> str:
     """Submit a server that writes its address into a file whenever it starts; return the job's id.
 
-    Args:
-        arguments: arguments of the submitting command.
-        address_file: the file, shared by nodes and clients.
-        resources: resources of the job.
-
-    Raises:
-        ConfigError: Slurm is missing or rejects the job, or there is no address file.
+    `arguments` are those of the submitting command; ConfigError is raised if Slurm is missing or rejects the job.
     """
     if address_file is None:
         raise ConfigError("serve.submit=slurm needs serve.address_file=PATH, on a disk that nodes and clients share")
-    missing = [name for name in ("sbatch", "srun", "scontrol", "squeue") if shutil.which(name) is None]
-    remedy = "submit where Slurm is installed, or remove it to serve here"
-    require(not missing, f"serve.submit=slurm needs {', '.join(missing)} on the PATH; {remedy}")
+    require_slurm("serve.submit=slurm", "serve")
     path = Path(address_file).absolute()
     kept = [one for one in arguments if not one.startswith(("serve.submit=", "serve.address_file=", "slurm."))]
     command = [sys.executable, "-m", "paddock.serve", *kept, format_override("serve.address_file", path)]

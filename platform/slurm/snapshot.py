@@ -91,11 +91,7 @@ def _size(path: Path) -> int | None:
 
 
 def _ask_git(folder: Path, *words: str) -> str | None:
-    """Return git's output; None if git is missing or the folder is not in a work tree.
-
-    Raises:
-        ConfigError: git fails otherwise.
-    """
+    """Return git's output; None if git is missing or the folder is not in a work tree."""
     try:
         answer = subprocess.run(
             ["git", *words], cwd=folder, env=os.environ | {"LC_ALL": "C"}, capture_output=True, timeout=GIT_S

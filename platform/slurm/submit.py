@@ -30,7 +30,7 @@ from ..runs.table import print_table
 from ..sweep.launchers import SweepLauncher
 from ..sweep.placement import Plan
 from .options import Resources
-from .queue import submit_commands
+from .queue import require_slurm, submit_commands
 from .snapshot import find_tree
 from .submitted import NO_ANSWER, POLL_S, Queued, find_active_job, read_states_after_delay
 
@@ -43,15 +43,10 @@ class SlurmLauncher(SweepLauncher):
     keys, verb = Resources, "submit"
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Check the keys and Slurm before anything is written.
-
-        Raises:
-            ConfigError: a key is invalid, Slurm is missing, or the code is too large to be copied.
-        """
+        """Check the keys, Slurm, and the size of the code before anything is written."""
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
-        missing = [name for name in ("sbatch", "srun", "scontrol", "squeue") if shutil.which(name) is None]
-        remedy = "submit where Slurm is installed, or remove it to run here"
-        require(not missing or config.dry_run, f"hydra/launcher=slurm needs {', '.join(missing)} on the PATH; {remedy}")
+        if not config.dry_run:
+            require_slurm("hydra/launcher=slurm", "run")
         require(config.resume is None, "resume=last is for local runs; set hydra.sweep.dir= to resume a sweep")
         code, n = self._sweep / "code", 2
         while code.exists():  # used by jobs of an earlier submission
@@ -62,11 +57,7 @@ class SlurmLauncher(SweepLauncher):
         self._copies = {code / str(number) / tree.top.name: tree for number, tree in enumerate(tops.values())}
 
     def _run(self, plans: Sequence[Plan]) -> None:
-        """Submit a batch of jobs; with `wait`, wait until all have ended.
-
-        Raises:
-            ConfigError: Slurm rejects them, or the sweep's folder cannot be written.
-        """
+        """Submit a batch of jobs; with `wait`, wait until all have ended."""
         _check_unclaimed(plans)
         try:
             submissions = self.submit(plans)
@@ -142,11 +133,7 @@ class SlurmLauncher(SweepLauncher):
         return [*[f"export PYTHONPATH={path}${{PYTHONPATH:+:$PYTHONPATH}}"] * bool(entries), "export PYTHONSAFEPATH=1"]
 
     def _wait(self, runs: Sequence[Path]) -> None:
-        """Wait for the jobs.
-
-        Raises:
-            RunFailed: a run ended before its budget.
-        """
+        """Wait for the jobs; raise RunFailed if a run ended before its budget."""
         pause_s = POLL_S[0]
         try:
             print("waiting for the jobs; Ctrl-C keeps them running", flush=True)

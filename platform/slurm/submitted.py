@@ -74,11 +74,9 @@ def find_active_job(run: Path) -> tuple[str, str] | None:
 
 
 def read_states_after_delay(runs: Sequence[Path], lost: dict[Path, float]) -> list[RunState]:
-    """Read the states of runs; a run counts as lost only after a delay, since NFS may not show its end yet.
+    """Read the states of runs; one counts as lost only after a delay, since NFS may not show its end yet.
 
-    Args:
-        runs: the run folders.
-        lost: since when each run is lost; kept between calls.
+    `lost` keeps the time since when each run is lost between calls.
     """
     for run in runs:
         with contextlib.suppress(OSError):

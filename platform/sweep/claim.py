@@ -23,16 +23,9 @@ NOTE = "multirun.yaml"  # written by Hydra: configuration and arguments
 
 @contextlib.contextmanager
 def claim_folder(sweep: DictConfig, arguments: argparse.Namespace) -> Iterator[None]:
-    """Create the time-stamped folder of a grid, and set it in Hydra's configuration.
+    """Create the time-stamped folder of a grid; set it in the sweep's configuration and the arguments.
 
     If a signal ends the grid, print the command that resumes it.
-
-    Args:
-        sweep: the configuration with the `hydra` section; updated with the folder.
-        arguments: of the command line; updated with the folder.
-
-    Raises:
-        ConfigError: it cannot be created.
     """
     keys: Any = OmegaConf.to_container(sweep.hydra.sweep, resolve=False)
     path, made = Path(sweep.hydra.sweep.dir), list[Path]()
@@ -57,11 +50,7 @@ def claim_folder(sweep: DictConfig, arguments: argparse.Namespace) -> Iterator[N
 
 
 def check_folder(folder: str) -> None:
-    """Check that the folder of a sweep can be created or written, without creating it.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+    """Raise ConfigError if the folder of a sweep cannot be created or written; create nothing."""
     require(folder != "", f"{KEY}= is empty, which would put runs in /: name a folder or remove it")
     path = Path(folder)
     for parent in path.absolute().parents:

@@ -103,11 +103,7 @@ class SweepLauncher(Launcher):
         """Ignore the keys, which `setup` reads from the configuration."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Check the keys.
-
-        Raises:
-            ConfigError: a key is invalid.
-        """
+        """Check the keys."""
         self._loader, self._config = hydra_context.config_loader, config
         keys: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
         del keys["_target_"]
@@ -119,11 +115,7 @@ class SweepLauncher(Launcher):
         return self._keys.open()
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run or submit jobs.
-
-        Raises:
-            RunFailed: a run ended before its budget.
-        """
+        """Run or submit jobs; raise RunFailed if a run ended before its budget."""
         plans = [self._plan(list(overrides), number) for number, overrides in enumerate(job_overrides, initial_job_idx)]
         if self._config.dry_run:
             print("\n".join(f"would {self.verb} {shlex.join(plan.command)}" for plan in plans))
@@ -139,11 +131,7 @@ class SweepLauncher(Launcher):
         return plan_job(self._loader, self._config, overrides, number, copy_of=self.copy_of)
 
     def _run(self, plans: Sequence[Plan]) -> None:
-        """Run jobs in parallel and print a table.
-
-        Raises:
-            RunFailed: a run ended before its budget, or the sweep's folder cannot be written.
-        """
+        """Run jobs in parallel and print a table; raise RunFailed if a run ended before its budget."""
         sweep = Path(self._config.hydra.sweep.dir)
         try:
             _run_all(self.open(), plans, sweep)

@@ -175,11 +175,7 @@ class DaskTarget:
 
     @property
     def slots(self) -> int:
-        """Number of workers.
-
-        Raises:
-            PoolError: the pool has failed.
-        """
+        """Number of workers; raises PoolError after the pool has failed."""
         size = self._pool.size
         if not size:
             self._open().cancel()  # raises if the pool has failed

@@ -44,11 +44,7 @@ def make_sampler(name: str, options: Mapping[str, Any], seed: int, number: int) 
 
 
 def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePruner:
-    """Make a pruner.
-
-    Raises:
-        ConfigError: the name or an option is unknown, or a value is out of range.
-    """
+    """Make a pruner; raise ConfigError for an unknown name or invalid options."""
     require(name in PRUNERS, f"pruner={name} is unknown; {nearest(name, PRUNERS)}")
     return _make(name, getattr(optuna.pruners, PRUNERS[name]), dict(options), {})
 

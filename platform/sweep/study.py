@@ -44,11 +44,7 @@ class Constraint:
 
     @classmethod
     def parse(cls, text: str) -> Constraint:
-        """Parse `group/name <= number` or `group/name >= number`.
-
-        Raises:
-            ConfigError: the text has another form.
-        """
+        """Parse `group/name <= number` or `group/name >= number`."""
         match = COMPARISON.fullmatch(str(text))
         remedy = "write METRIC <= NUMBER or METRIC >= NUMBER, such as 'system/seconds <= 600'"
         require(match is not None, f"constraints: '{text}' is invalid; {remedy}")
@@ -66,11 +62,7 @@ class Constraint:
 
 
 def parse_objectives(texts: Sequence[str]) -> dict[str, str]:
-    """Parse `maximize group/name` and `minimize group/name` into a mapping of metric to direction.
-
-    Raises:
-        ConfigError: an objective is invalid or repeated, or there is none.
-    """
+    """Parse `maximize group/name` and `minimize group/name` into a mapping of metric to direction."""
     require(len(texts) > 0, "objectives is empty; set ['maximize eval/return_mean']")
     found: dict[str, str] = {}
     for text in texts:
@@ -141,11 +133,7 @@ class StudySettings:
 
     @classmethod
     def read(cls, folder: Path) -> StudySettings:
-        """Read the settings of the study in a sweep's folder.
-
-        Raises:
-            ConfigError: the file is missing or damaged.
-        """
+        """Read the settings of the study in a sweep's folder."""
         path = folder / SETTINGS
         try:
             return cls(**json.loads(path.read_text()))
@@ -160,11 +148,7 @@ class StudySettings:
 
 
 def open_storage(folder: Path, url: str | None) -> optuna.storages.BaseStorage:
-    """Open the storage of a sweep: the journal in its folder, or a URL.
-
-    Raises:
-        ConfigError: opening fails.
-    """
+    """Open the storage of a sweep: the journal in its folder, or a URL."""
     optuna.logging.set_verbosity(logging.ERROR)
     if url is None:
         # A symlink lock is atomic on shared file systems, and expires if its process is killed.

@@ -87,11 +87,7 @@ class OptunaSweeper(Sweeper):
         """Ignore the keys, which `setup` reads from the configuration."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Check the keys and determine the sweep's folder.
-
-        Raises:
-            ConfigError: a key is invalid.
-        """
+        """Check the keys and determine the sweep's folder."""
         keys: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=True)
         del keys["_target_"]
         self._settings = call_checked("hydra.sweeper", SweepSettings, keys)

@@ -73,12 +73,7 @@ class Reporter:
         self._off = self._frozen.state.is_finished() or len(self._metrics) > 1
 
     def report(self, row: Mapping[str, float], share: float | None) -> str | None:
-        """Report the evaluation in a row, if any; return a reason to stop the run, or None.
-
-        Args:
-            row: metrics of an iteration.
-            share: spent share of the budget, 0 to 1; None without a budget.
-        """
+        """Report the evaluation in a row, if any, at a share of the budget; return a reason to stop, or None."""
         metric = self._metrics[0]
         value = row.get(metric)
         if self._off or value is None or share is None:

@@ -55,22 +55,14 @@ class MirrorProcess:
         self._relay.start()
 
     def send(self, row: Mapping[str, float] | None) -> None:
-        """Send a row.
-
-        Raises:
-            RuntimeError: the process has ended.
-        """
+        """Send a row; raise RuntimeError if the process has ended."""
         try:
             self.child.connection.send(row)
         except ConnectionError:
             raise self._ended(self.child.popen.wait()) from None
 
     def close(self) -> None:
-        """Send the end of the run, and wait for the process.
-
-        Raises:
-            RuntimeError: the process failed.
-        """
+        """Send the end of the run, and wait for the process; raise RuntimeError if it failed."""
         self.send(None)
         code = self.child.popen.wait()
         if code != 0:

@@ -152,12 +152,7 @@ class Console:
 
 
 class LiveLine:
-    """Progress line on a terminal, cleared at the end; occasional lines elsewhere.
-
-    Args:
-        stream: output stream.
-        clock: current time in seconds.
-    """
+    """Progress line on a terminal, cleared at the end; occasional lines elsewhere. `clock` returns seconds."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         """Set the stream."""

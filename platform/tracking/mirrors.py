@@ -90,10 +90,6 @@ def find_videos(run_dir: Path) -> list[Path]:
 
 
 def require_package(name: str, remedy: str) -> None:
-    """Check that a package is installed.
-
-    Raises:
-        ConfigError: it is missing.
-    """
+    """Raise ConfigError if a package is missing."""
     if importlib.util.find_spec(name) is None:
         raise ConfigError(f"track needs the package {name}: {remedy}")

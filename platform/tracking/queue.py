@@ -12,13 +12,7 @@ Call = Callable[[], object]
 
 
 class WriteQueue:
-    """Queue of calls with one thread.
-
-    Args:
-        name: name of the thread.
-        limit: maximum number of waiting calls; further ones are dropped.
-        on_error: called on the thread with the first exception, which ends it.
-    """
+    """Queue of at most `limit` calls with one thread; the first exception ends it and is passed to `on_error`."""
 
     def __init__(self, name: str, limit: int, on_error: Callable[[Exception], None]) -> None:
         """Start the thread."""

@@ -85,11 +85,7 @@ class Journal:
             self._file.truncate(self._end_of(start_iteration))
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Append one row.
-
-        Raises:
-            StorageError: writing fails.
-        """
+        """Append one row; raise StorageError if writing fails."""
         line = memoryview(_ENCODER.encode(row).encode() + b"\n")
         with storing(self.path):
             while line:
@@ -184,11 +180,7 @@ class Tracker:
         self._show(row)
 
     def log_end(self, metrics: Metrics) -> None:
-        """Record an evaluation after the last iteration, as a further row of it.
-
-        Args:
-            metrics: without `iteration` and `step`.
-        """
+        """Record an evaluation after the last iteration, without `iteration` and `step`, as a further row of it."""
         head = {"iteration": self._iteration, "step": self._step}
         row = head | {key: _number(key, value) for key, value in metrics.items()}
         self._metrics.write(finite(row))
