@@ -180,16 +180,9 @@ class PPO(OnPolicy):
         rate: float,
         clip: float,
     ) -> dict[str, float]:
-        """Compute advantages and run all epochs on one learner; reads no state of the algorithm, only settings.
+        """Compute advantages and run all epochs on one learner; read no state of the algorithm, only settings.
 
-        Args:
-            learner: learner of the policy.
-            rollout: experience of one iteration.
-            reward: [T, N], normalized and clipped.
-            weights: current weights, with the observation normalization to use.
-            key: key of the shuffling.
-            rate: learning rate.
-            clip: clip range epsilon.
+        `reward` [T, N] is normalized and clipped, `weights` hold the observation normalization, `key` seeds shuffling.
         """
         values = learner.evaluate_batch(rollout, weights)
         learned = rollout.learned_mask()

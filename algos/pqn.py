@@ -151,16 +151,7 @@ class PQN(OffPolicy):
 
 
 def pqn_loss(network: QNetworks, batch: TorchBatch, settings: QObjective) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the loss (Q(s, a) - y)^2 / 2, where `batch.reward` is y, the lambda-return of the rollout.
-
-    Args:
-        network: `network(obs)` [B, A, 1] is Q.
-        batch: steps of a rollout.
-        settings: of the loss.
-
-    Returns:
-        The loss and metrics.
-    """
+    """Return the loss (Q(s, a) - y)^2 / 2, where `batch.reward` is y, the lambda-return, and metrics."""
     q, y = network(batch.obs).squeeze(2).gather(1, batch.action.long()).squeeze(1), batch.reward
     loss = (0.5 * (q - y) * (q - y)).mean()
     return loss, {"loss": loss, "q_mean": q.mean(), "target_mean": y.mean(), "td_error": (q - y).abs()}

@@ -24,14 +24,7 @@ class AlgorithmRecipe:
     takes: frozenset[str]  # the arguments among env, vec, pool, seed and total_steps that the class takes
 
     def make_alone(self, env: EnvSpec, vec: Vec, seed: int, **more: Any) -> Any:
-        """Build the algorithm on a pool within this process.
-
-        Args:
-            env: the environment.
-            vec: the vectorization.
-            seed: the seed.
-            more: settings that replace the recipe's, and a folder.
-        """
+        """Build the algorithm on a pool within this process; `more` replaces settings, and may name a folder."""
         objects = {"env": env, "vec": vec, "pool": SerialPool(), "seed": seed, "total_steps": None}
         with one_thread():  # keeps initial weights bit-identical
             return self.target(**{**self.settings, **more}, **{k: objects[k] for k in objects if k in self.takes})

@@ -82,12 +82,6 @@ def with_shares(times: dict[str, float]) -> dict[str, float]:
 
 
 def worker_times(worker_s: float, seconds: float, threads: int) -> dict[str, float]:
-    """Return metrics of the workers' computing time.
-
-    Args:
-        worker_s: computing time, summed over workers.
-        seconds: elapsed time.
-        threads: number of the workers' threads.
-    """
+    """Return metrics of the workers' computing time, summed over workers, in `seconds` of elapsed time."""
     idle = 1 - worker_s / (max(threads, 1) * seconds)
     return {"system/worker_s": worker_s, "system/idle_share": max(0.0, idle)}

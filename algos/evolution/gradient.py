@@ -44,11 +44,7 @@ def centred_ranks(returns: Floats) -> NDArray[np.float32]:
 def estimate_gradient(returns: Floats, noise: Callable[[int], NDArray[np.float32]], size: int, sigma: float) -> Floats:
     """Return the ascent direction [P]: the sum over pairs of (rank+ - rank-) noise, over (surviving pairs x sigma).
 
-    Args:
-        returns: [pairs, 2], of both signs; NaN for both signs of a lost pair.
-        noise: maps a pair's index to its noise vector [P].
-        size: P.
-        sigma: standard deviation of the noise.
+    `returns` [pairs, 2] has NaN for both signs of a lost pair; `noise` maps a pair's index to its vector [size].
     """
     ranks = centred_ranks(returns).astype(np.float64)
     weights = ranks[:, 0] - ranks[:, 1]

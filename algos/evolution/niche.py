@@ -55,15 +55,9 @@ def novelty(distances: Iterable[float], neighbours: int) -> float:
 
 
 def characterize(scores: Sequence[float], low: float, high: float) -> Floats:
-    """Compute PATA-EC (arXiv:2003.08536), an environment's characterization by the scores of all agents.
+    """Compute PATA-EC (arXiv:2003.08536) of an environment: centred ranks [A] of all agents' scores [A], clipped.
 
-    Args:
-        scores: [A], of every agent in this environment; NaN, a lost evaluation, counts as `low`.
-        low: lower bound of the minimal criterion, to which scores are clipped.
-        high: upper bound.
-
-    Returns:
-        [A], centred ranks.
+    NaN, a lost evaluation, counts as `low`; the bounds are those of the minimal criterion.
     """
     clipped = np.clip(np.nan_to_num(np.asarray(scores, np.float64), nan=low), low, high)
     return centred_ranks(clipped).astype(np.float64)

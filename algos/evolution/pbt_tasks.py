@@ -98,13 +98,7 @@ class RoundSettings:
     folder: Path | None  # of all files, reachable by every worker; None: no member learns
 
     def make(self, settings: Mapping[str, Value], seed: int, files: str | None = None) -> Any:
-        """Build a member's algorithm in its initial state, on a pool within this process.
-
-        Args:
-            settings: its hyperparameters.
-            seed: its seed.
-            files: its folder; None: it does not learn.
-        """
+        """Build a member's algorithm in its initial state, on a pool in this process; files=None: it cannot learn."""
         given: dict[str, Any] = dict(settings)
         if self.keep_files:
             given["folder"] = None if files is None or self.folder is None else self.folder / files

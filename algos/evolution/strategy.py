@@ -65,10 +65,6 @@ class StrategySettings(Protocol):
 def check_strategy(settings: StrategySettings, name: str) -> None:
     """Check settings that depend on each other, and the vectorization.
 
-    Args:
-        settings: of the algorithm.
-        name: of the algorithm, for messages.
-
     Raises:
         ConfigError: a check fails.
     """
@@ -193,12 +189,7 @@ def es_update(
 ) -> ESUpdate:
     """Compute the update of a generation's mean [P] from its ranked noise.
 
-    Args:
-        settings: of the strategy.
-        generation: its results.
-        mean: [P], which the population was sampled around.
-        optimizer: before the update.
-        plain: follow the plain gradient; the optimizer's state is updated anyway.
+    With `plain`, follow the plain gradient; the optimizer's state is updated anyway.
 
     Raises:
         Diverged: a parameter would not be finite.

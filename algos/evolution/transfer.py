@@ -44,14 +44,8 @@ def compete(
 ) -> dict[int, list[Rival]]:
     """Evaluate every agent in every other niche in iteration t; return the rivals of each niche's agent, by niche.
 
-    Args:
-        together: runs jobs concurrently.
-        jobs: makes jobs.
-        niches: active niches by number.
-        t: iteration.
-        enhanced: a rival must beat the niche's best recent score both unchanged and after one ES step; otherwise, one
-            of its scores must beat the niche's last score.
-        proposal: optimizer of that step.
+    If `enhanced`, a rival must beat the niche's best recent score, both unchanged and after one ES step with the
+    optimizer `proposal`; otherwise, one of the two scores must beat the niche's last score.
     """
     bounds = {number: max(niche.recent) if enhanced else niche.score for number, niche in niches.items()}
     trials: dict[tuple[int, int], TransferAttempt] = together.gather(

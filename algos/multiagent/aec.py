@@ -24,17 +24,10 @@ def discount_transitions(
 ) -> tuple[NDArray[np.float64], Flags, NDArray[np.float64], Flags]:
     """Compute running discounted returns as `paddock.envs.native.series.discount` does, by transition.
 
-    Args:
-        reward: [T, B], of each step.
-        ended: [T, B], whether a life ended with the step.
-        acts: [T + 1, B].
-        gamma: discount factor, applied once per transition.
-        running: [B], returns before the first step.
-        is_open: [B], whether a transition that started earlier is not completed yet.
+    `running` [B] and `is_open` [B] are the returns before the first step, and whether a transition is incomplete.
 
     Returns:
-        The returns after each step [T, B], where a transition was completed [T, B], and `running` and `is_open` after
-        the last step.
+        The returns after each step [T, B], where a transition was completed [T, B], the new `running` and `is_open`.
     """
     returns, closed = np.empty(reward.shape), np.empty(reward.shape, np.bool_)
     for t in range(len(reward)):

@@ -43,11 +43,6 @@ class JointCollector:
     def collect(self, weights: Policies, start: ResumePoint, iteration: int) -> tuple[list[Rollout], ResumePoint]:
         """Play T steps from `start`, whatever the present state of the environments.
 
-        Args:
-            weights: one per policy.
-            start: the point to resume from.
-            iteration: number of the iteration, a key of the action noise.
-
         Returns:
             The rollout of each learning policy, and the end point, whose `played` holds only these rollouts' actions.
         """

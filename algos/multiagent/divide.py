@@ -31,15 +31,10 @@ def make_policy_group(
     policies: Mapping[str, Any] | None,
     architecture: Callable[[Layout, gymnasium.Space], Architecture],
 ) -> PolicyGroup:
-    """Build the policies of an environment, each with its own network.
-
-    Args:
-        env: the environment.
-        policies: see `divide`.
-        architecture: builds a network for an observation layout and an action space.
+    """Build the policies of an environment; `architecture` builds each one's network from its spaces.
 
     Raises:
-        ConfigError: the mapping is invalid, or no network supports the spaces.
+        ConfigError: the mapping is invalid (see `divide`), or no network supports the spaces.
     """
     if env.seats == 1:
         what = f"algo.policies={_format(policies)}: env.id={env.id} has one agent; leave it at null"
@@ -59,10 +54,8 @@ def make_policy_group(
 def divide(env: EnvSpec, policies: Mapping[str, Any] | None) -> list[Role]:
     """Return the agents of each policy, as a role of the policy's name, sorted by first seat.
 
-    Args:
-        env: the environment.
-        policies: maps policy names to a role, an agent, a pattern such as `red_*`, or a list of these; None: one policy
-            per role.
+    The mapping names for each policy a role, an agent, a pattern such as `red_*`, or a list of these; None: a policy
+    per role.
 
     Raises:
         ConfigError: an agent has no policy or two, or agents of one policy have different spaces.

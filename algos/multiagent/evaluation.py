@@ -17,12 +17,7 @@ def team_metrics(lives: Sequence[NDArray[np.float64]]) -> dict[str, float]:
 
 
 def metrics_per_policy(policies: PolicyGroup, games: Sequence[Episodes]) -> dict[str, float]:
-    """Return metrics of each policy's lives; empty if there is one policy.
-
-    Args:
-        policies: the policies.
-        games: one entry per policy, or one for all together.
-    """
+    """Return metrics of each policy's lives, given games of each policy or of all together; empty for one policy."""
     metrics: dict[str, float] = {}
     for k, spec in enumerate(() if policies.single else policies.specs):
         played = games[k % len(games)]

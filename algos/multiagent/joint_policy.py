@@ -28,13 +28,7 @@ class JointPolicy:
     def __init__(
         self, env: EnvSpec, members: Sequence[Policy], seats: Sequence[int], names: Sequence[str] = ()
     ) -> None:
-        """Assign policies to seats.
-
-        Args:
-            env: the environment.
-            members: the policies.
-            seats: [A], the index of the member that plays each seat.
-            names: names of the members, if any.
+        """Assign policies to seats: `seats` [A] are indices of members.
 
         Raises:
             ConfigError: `seats` does not fit the environment, or a member plays seats of two roles.
@@ -87,12 +81,7 @@ class JointPolicy:
         return drawn
 
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
-        """Map rows [W * A, ...] of whole environments to actions [W * A, ...].
-
-        Args:
-            obs: observations.
-            state: [W * A, S], each row as wide as the largest memory; None starts new episodes.
-        """
+        """Map rows [W * A, ...] of environments and states [W * A, S] to actions; state=None starts new episodes."""
         member_of = self._seats[np.arange(len(obs)) % len(self._seats)]
         actions: NDArray[Any] | None = None
         after = np.zeros((len(obs), max(member.memory for member in self._members)), np.float32)
@@ -130,14 +119,7 @@ class RolePolicy:
     """Policy of one of several roles that acts on rows of the joint layout."""
 
     def __init__(self, policy: Policy, observations: Layout, actions: Layout, rows: SeatRows) -> None:
-        """Wrap the policy of a role.
-
-        Args:
-            policy: the policy.
-            observations: layout of its observations.
-            actions: layout of its actions.
-            rows: joint layout of all roles' actions.
-        """
+        """Wrap the policy of a role, given its layouts and the joint layout of all roles' actions."""
         self._policy, self._observations, self._actions, self._rows = policy, observations, actions, rows
 
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:

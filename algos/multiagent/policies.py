@@ -206,20 +206,12 @@ class PolicyGroup:
         return self.join(actions, policy_ids)
 
     def state_dict(self, normalized: bool = False) -> dict[str, Any]:
-        """Return the divisors of byte observations, unless all are the default 255.
-
-        Args:
-            normalized: whether observations are normalized; then a Box of bytes is not divided.
-        """
+        """Return the divisors of byte observations, unless all are 255; `normalized` observations are not divided."""
         divisors = self._divisors(normalized)
         return {} if divisors is None else {"divisors": divisors}
 
     def check(self, state: Mapping[str, Any], normalized: bool = False) -> None:
         """Check that a run's state fits these policies.
-
-        Args:
-            state: of the run.
-            normalized: see `state_dict`.
 
         Raises:
             ConfigError: byte observations have other divisors than in the run.

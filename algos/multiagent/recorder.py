@@ -105,14 +105,7 @@ class PolicyRecorder:
         return of.head.to_env(of.action[t, rows])
 
     def record(self, t: int, group: int, given: Any, policy_ids: NDArray[np.intp] | None) -> None:
-        """Record the results of a group's step that led to observation t.
-
-        Args:
-            t: index of the observation.
-            group: index of the group.
-            given: result of `recv` for all rows of the group.
-            policy_ids: the policies that play the group's rows from now on.
-        """
+        """Record the result `given` of a group's step to observation t; `policy_ids` play its rows from now on."""
         rows, among = self._rows[group], self._among
         seen, reward, ended, cut, infos = given
         if not self._policies.single:

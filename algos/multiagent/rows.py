@@ -47,11 +47,7 @@ def name_row(row: int, per_env: int) -> str:
 
 
 def check_transitions(rollouts: Sequence[Rollout], before: int) -> None:
-    """Check that at least one agent completed a transition in the first rollout.
-
-    Args:
-        rollouts: one per policy.
-        before: number of earlier rollouts; later ones may lack a completed transition by chance.
+    """Check that some agent completed a transition in the first rollout; later ones may lack transitions by chance.
 
     Raises:
         ConfigError: no agent did.

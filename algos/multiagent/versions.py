@@ -39,13 +39,9 @@ class VersionsActor:
     def choose(
         self, obs: NDArray[Any], state: NDArray[np.float32], noise: NDArray[np.float32], version: NDArray[np.intp]
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        """Map observations [B, ...] and memories [B, S] to actions [B, K] and the next memories [B, S].
+        """Map observations [B, ...], memories [B, S] and noise [B, W] to actions [B, K] and the next memories [B, S].
 
-        Args:
-            obs: observations.
-            state: memories.
-            noise: [B, W], of the actions.
-            version: [B], the version that acts in each row; below 0: none, and the row's results are undefined.
+        `version` [B] acts in each row; below 0: none, and the row's results are undefined.
         """
         actions, after = np.zeros((len(obs), self._head.components), self._head.inner_dtype), state.copy()
         if self._architecture.is_dense:

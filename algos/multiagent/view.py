@@ -23,13 +23,7 @@ class JointView:
     acts: NDArray[np.bool_] | None
 
     def __init__(self, policies: PolicyGroup, worlds: int, index: int) -> None:
-        """Start without observations.
-
-        Args:
-            policies: the policies.
-            worlds: number of environments in the vector.
-            index: index of the actor.
-        """
+        """Start without observations, for an actor with this index and number of environments."""
         self._policies, self._worlds = policies, worlds
         self._env_index = index * worlds + np.arange(worlds)  # among the environments of all actors
 

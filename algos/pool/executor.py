@@ -61,11 +61,8 @@ class Executor:
     ) -> None:
         """Start a thread for each CPU; a single one uses the process's main thread if it is idle.
 
-        Args:
-            capacity: resources of the worker.
-            ended: called with a task's number, seconds, success, pickled value or error, and whether it was its job's
-                last task.
-            retire: called once, in a thread of the executor, when a series needs a new process.
+        `ended` is called with a task's number, seconds, success, pickled value or error, and whether it was its job's
+        last task. `retire` is called once when a series needs a new process.
         """
         self.clock = 0.0
         self.abandoned = False

@@ -16,11 +16,7 @@ class LazyPool:
         self._pool: Any = None
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> None:
-        """Start the workers or connect to them.
-
-        Args:
-            imports: import names of packages that tasks need.
-            folder: folder of the run, where workers may keep logs.
+        """Start workers that can import these packages, or connect to them; logs go to `folder`.
 
         Raises:
             PoolError: the scheduler is unreachable, or its workers do not match this process.

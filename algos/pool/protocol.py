@@ -166,11 +166,8 @@ class Pool(Protocol):
     ) -> TaskBatch:
         """Open a batch to which tasks are added one by one.
 
-        Args:
-            fn: function to run on each task.
-            deliver: called with ends of tasks, in any thread; must not block. If the pool fails as a whole, every open
-                task ends with that `PoolError`.
-            options: see `TaskOptions`.
+        `deliver` is called with ends of tasks, in any thread, and must not block. If the pool fails as a whole, every
+        open task ends with that `PoolError`.
         """
         ...
 
@@ -182,14 +179,10 @@ class Pool(Protocol):
         ...
 
     def stateful(self, factory: Callable[[], Any], needs: Needs = ONE_CPU) -> Stateful:
-        """Create an object by calling factory on the worker with the fewest objects.
+        """Create an object by calling factory on the worker with the fewest objects; a call occupies `needs`.
 
         It is recreated on another worker when its worker is lost or leaves, or to balance the load. So its state may
         serve as a cache, but must not change the values of its calls.
-
-        Args:
-            factory: creates the object.
-            needs: resources that a call occupies.
         """
         ...
 

@@ -28,15 +28,7 @@ class RowBuilder(abc.ABC):
     def __init__(
         self, row: np.dtype[Any], held: np.dtype[Any], obs: np.dtype[Any], num_agents: int, capacity: int
     ) -> None:
-        """Hold no transitions yet.
-
-        Args:
-            row: dtype of stored rows.
-            held: dtype of a held transition, with obs, reward, action and further fields.
-            obs: dtype of an observation, `np.dtype((inputs.dtype, inputs.shape))`.
-            num_agents: N, agents of all environments.
-            capacity: maximum number of held transitions per agent.
-        """
+        """Set the dtypes of rows, held transitions and observations, and the number of held transitions per agent."""
         self.row, self._capacity = row, capacity
         self._held = np.zeros((num_agents, capacity), held)
         self._begun = np.zeros(num_agents, np.int64)  # transitions so far; index of the next one modulo capacity
@@ -98,14 +90,7 @@ class RowBuilder(abc.ABC):
 
     @abc.abstractmethod
     def _end(self, agents: Agents, following: Array, terminated: Array, ended: Array) -> Array:
-        """Complete the newest transitions of L agents; return the rows that this completes.
-
-        Args:
-            agents: [L], indices of the agents.
-            following: [L, ...], next observations.
-            terminated: [L], whether the lives terminated.
-            ended: [L], whether the lives ended.
-        """
+        """Complete the newest transitions of agents [L] with next observations [L, ...]; return the completed rows."""
 
     @abc.abstractmethod
     def _abandon(self, agents: Agents) -> Array:

@@ -39,15 +39,7 @@ class SequenceBuilder(RowBuilder):
     def __init__(
         self, obs: np.dtype[Any], action: np.dtype[Any], *, num_agents: int, n_step: int, of: Sequences
     ) -> None:
-        """Hold no transitions yet.
-
-        Args:
-            obs: dtype of an observation, `np.dtype((inputs.dtype, inputs.shape))`.
-            action: dtype of an action.
-            num_agents: N, agents of all environments.
-            n_step: number of transitions in n-step returns.
-            of: shape of sequences.
-        """
+        """Set the dtypes of observations and actions, and the shape of sequences."""
         held = {"obs": obs, "next_obs": obs, "end": np.dtype(np.int64), "reward": np.dtype(np.float32)}
         held |= {"action": action} | ({"memory": _memory(of)} if of.state_width else {})
         super().__init__(row_of_sequences(obs, action, of, n_step), make_row(held), obs, num_agents, of.span(n_step))
@@ -110,17 +102,7 @@ class AgentSequenceWindows:
         n_step: int,
         gamma: float,
     ) -> None:
-        """Set the buffers.
-
-        Args:
-            ring: [R] rows of `row_of_sequences`; R is a power of two.
-            finals: [F] rows with obs; F is a power of two.
-            sequences: shape of sequences.
-            obs: dtype of an observation.
-            action: dtype of an action.
-            n_step: number of transitions in n-step returns.
-            gamma: discount factor.
-        """
+        """Set the buffers: [R] rows of `row_of_sequences`, and [F] final observations; R and F are powers of two."""
         self._sequences, self._obs, self._action = sequences, obs, action
         self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)
         self._columns = {name: column_of(ring, name) for name in ring.dtype.names or ()}

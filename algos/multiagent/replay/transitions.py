@@ -24,15 +24,7 @@ class TransitionBuilder(RowBuilder):
     def __init__(
         self, obs: np.dtype[Any], action: np.dtype[Any], *, num_agents: int, n_step: int, gamma: float
     ) -> None:
-        """Hold no transitions yet.
-
-        Args:
-            obs: dtype of an observation, `np.dtype((inputs.dtype, inputs.shape))`.
-            action: dtype of an action.
-            num_agents: N, agents of all environments.
-            n_step: number of an agent's actions per stored transition.
-            gamma: discount factor.
-        """
+        """Set the dtypes of observations and actions, and the length of transitions."""
         held = make_row({"obs": obs, "reward": np.dtype(np.float32), "action": action})
         super().__init__(row_of_transitions(obs, action), held, obs, num_agents, n_step)
         self._n_step = n_step

@@ -82,13 +82,7 @@ def play_match(players: MatchPlayers, first: int, second: int, seeds: Sequence[i
 
 
 def play_against(players: MatchPlayers, seeds: Sequence[int], first: int) -> Episodes:
-    """Play player 0 against player 1, alternating sides from game to game; return player 0's lives.
-
-    Args:
-        players: the two players.
-        seeds: of the games.
-        first: number of the first of these games.
-    """
+    """Play player 0 against player 1, alternating sides from game number `first` on; return player 0's lives."""
     swapped = [(first + k) % 2 == 1 for k in range(len(seeds))]
     played, seated = _play(players, (0, 1), seeds, swapped)
     return _own(played, seated == 0)
@@ -145,12 +139,7 @@ def play_all(
 ) -> Results:
     """Play two games per seed and pair of players on a pool; results do not depend on the pool.
 
-    Args:
-        players: the players.
-        pairs: indices of the players of each pair.
-        seeds: of the games.
-        pool: runs the games.
-        watch: called with the number of finished pairs and of all pairs.
+    `watch` is called with the number of finished pairs and of all pairs.
     """
     count, started = len(players.policies), time.perf_counter()
     wins, draws = (np.zeros((count, count), np.int64) for _ in range(2))

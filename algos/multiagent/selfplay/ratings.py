@@ -37,12 +37,7 @@ class Ratings:
 
 
 def rate(wins: NDArray[Any], draws: NDArray[Any]) -> Ratings:
-    """Rate players by their games against each other.
-
-    Args:
-        wins: [P, P], number of games that the row's player won against the column's.
-        draws: [P, P], number of drawn games.
-    """
+    """Rate players by the games [P, P] that the row's player won against the column's, and by drawn games [P, P]."""
     apart = 1.0 - np.eye(len(wins))
     points = (wins + 0.5 * (draws + PRIOR)) * apart
     games = points + points.T
