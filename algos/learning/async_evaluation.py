@@ -1,4 +1,4 @@
-"""Evaluation beside training: the pool plays a policy's episodes while its learner learns on."""
+"""Asynchronous evaluation: the pool plays a policy's episodes while training continues."""
 
 import functools
 import logging
@@ -37,27 +37,25 @@ from paddock.envs.vector.remote import is_shared
 log = logging.getLogger(__name__)
 
 
-GIVE_UP_S = 1.0  # what was given up is not waited for any longer: a task may take minutes
+CANCEL_S = 1.0  # to wait for the thread of a cancelled evaluation, whose tasks may take minutes
 
 
 @dataclass(eq=False)
-class Playing:
-    """What an evaluation has come to; one that was given up has this to itself."""
+class EvaluationRun:
+    """Progress of one evaluation."""
 
     ends: dict[tuple[int, int], Any] = field(default_factory=dict)  # by policy and first episode
     error: BaseException | None = None
-    given_up: bool = False
+    cancelled: bool = False
     ended: threading.Event = field(default_factory=threading.Event)
 
 
 class AsyncEvaluation:
-    """Plays episodes of the policy of one moment, and has the result at the next moment it is asked.
+    """Evaluation of policy snapshots during training.
 
-    `interrupts` end waits for a result; nothing of the evaluation is lost, as its weights are part of the state.
-
-    A result is reported where the next evaluation starts, never earlier or later, so that rows are the same on every
-    machine. An evaluation therefore only holds training up where it takes longer than the time between two evaluations.
-    There is none where other clients act in the same environments.
+    A result is reported when the next evaluation starts, so rows of metrics do not depend on timing, and training waits
+    only if an evaluation takes longer than the interval between two. `interrupts` end such a wait without losing the
+    evaluation, whose weights are part of the state. Environments shared with other clients are not evaluated.
     """
 
     def __init__(
@@ -69,11 +67,15 @@ class AsyncEvaluation:
         *weights: Weights,
         against: OpponentPool | None = None,
     ) -> None:
-        """Have settings, and the weights of each policy before the first update.
+        """Initialize with the weights of each policy before the first update.
 
         Args:
-            episodes: of one evaluation; with opponents of each policy.
-            against: whose first versions are the other side; without them the policies play all sides.
+            config: of the rollouts.
+            pool: plays the episodes.
+            episodes: of one evaluation; with opponents, of each policy.
+            max_steps: of an episode.
+            *weights: one for each policy.
+            against: opponents, whose first versions play the other side; None: the policies play all sides.
         """
         self._config = config
         self._pool = pool
@@ -83,22 +85,22 @@ class AsyncEvaluation:
         self._policies = config.policy_group
         self._against = against
         self.interrupts = Interrupts()
-        self.newest: Sequence[Weights] = weights  # of each policy, those being played, or played last
+        self.newest: Sequence[Weights] = weights  # being evaluated, or evaluated last
         self._thread: threading.Thread | None = None
         self._running = False
-        self._playing = Playing()
+        self._playing = EvaluationRun()
         self.best_return = float("-inf")
         self.best: Sequence[Weights] = weights
 
     def start(self, *weights: Weights) -> None:
-        """Begin to play these weights; a pool that is this process plays them when they are asked for."""
+        """Start evaluating these weights; an in-process pool evaluates them when the result is requested."""
         if not self._plays:
             return
         self.newest, self._running = weights, True
         self._begin()
 
     def report(self, row: Mapping[str, float], *weights: Weights) -> dict[str, float]:
-        """Return a row with what was started, and begin to play these weights; `Unfinished` where that was ended."""
+        """Add the pending result to a row and start evaluating these weights; `Unfinished` if interrupted."""
         try:
             row = {**row, **self.finish()}
         except Interrupted:
@@ -107,24 +109,24 @@ class AsyncEvaluation:
         return row
 
     def finish(self) -> dict[str, float]:
-        """Wait for what was started and report it; nothing where nothing was, or all of it was lost.
+        """Wait for the pending evaluation and return its metrics; empty if there is none or all tasks were lost.
 
         Raises:
-            Interrupted: the wait was ended, as if it had not begun.
+            Interrupted: the wait was interrupted; it can be repeated.
         """
         metrics = self._wait()
         self._thread, self._running = None, False
         mean = metrics.get("eval/return_mean", float("-inf"))
-        # Of those that won all games against the first version, the newest has learned from the most others.
+        # On ties in self-play (all games won), prefer the newest policy.
         if mean > self.best_return or (metrics and self._first and mean == self.best_return):
             self.best_return, self.best = mean, self.newest
         return metrics
 
     def finish_last(self, *weights: Weights) -> list[dict[str, float]]:
-        """Report what is being played, and an evaluation of these weights if they are others; nothing changes.
+        """Return the pending result and that of these weights, if they differ; the state is unchanged.
 
         Raises:
-            Interrupted: a wait was ended.
+            Interrupted: a wait was interrupted.
         """
         reports = [self._wait()]
         if self._plays and (not self._running or weights[0].version != self.newest[0].version):
@@ -137,10 +139,10 @@ class AsyncEvaluation:
         return [metrics for metrics in reports if metrics]
 
     def _wait(self) -> dict[str, float]:
-        """Wait for what was started; nothing is kept of it."""
+        """Wait for the pending evaluation and return its metrics."""
         if not self._running:
             return {}
-        if self._thread is None:  # in this process, or the run was resumed in the middle of it
+        if self._thread is None:  # in-process pool, or a resumed run
             self._begin()
         games = len(self._games) * self._episodes
         description = format_evaluation(self._config.env, self.newest[0].version, games, self._max_steps)
@@ -159,57 +161,57 @@ class AsyncEvaluation:
         return metrics | metrics_per_policy(self._policies, each) if metrics else {}
 
     def close(self) -> None:
-        """Give up what is being played, which a resumed run plays again; may be called twice."""
-        self._playing.given_up = True
+        """Cancel the pending evaluation, which a resumed run restarts; idempotent."""
+        self._playing.cancelled = True
         if self._thread is not None:
-            self._thread.join(GIVE_UP_S)
+            self._thread.join(CANCEL_S)
             self._thread = None
 
     def state_dict(self) -> dict[str, Any]:
-        """The weights under evaluation, which a resumed run plays again, and the best so far."""
+        """Return the weights under evaluation, which a resumed run restarts, and the best so far."""
         judged, best = (self._policies.by_name([one.state_dict() for one in each]) for each in (self.newest, self.best))
         return {"running": self._running, "judged": judged, "best": {"return": self.best_return, "weights": best}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Restore a state."""
         self._running, self._thread = bool(state["running"]), None
         judged, best = (self._policies.in_order(one) for one in (state["judged"], state["best"]["weights"]))
         self.newest = [Weights(**one) for one in judged]
         self.best_return, self.best = float(state["best"]["return"]), [Weights(**one) for one in best]
 
     def policy(self, which: Literal["last", "best"], *last: Weights) -> Policy:
-        """Return the policy of these last weights, or the best that was evaluated; several act as one.
+        """Return the policy of these last weights or the best evaluated one; several are combined into one.
 
         Raises:
-            ConfigError: the best is asked for before the first evaluation has ended.
+            ConfigError: the best is requested before the first evaluation has finished.
         """
         met = which == "last" or self.best_return > float("-inf")
         require(met, "which=best is not known before the first evaluation; use which=last")
         return make_joint_policy(self._policies, self._config.env, last if which == "last" else self.best)
 
     def evaluated_policy(self) -> tuple[Policy, int]:
-        """Return the policy that is being played, or was played last, and its iteration."""
+        """Return the policy under evaluation, or evaluated last, and its iteration."""
         return make_joint_policy(self._policies, self._config.env, self.newest), self.newest[0].version
 
     @property
     def _first(self) -> list[Weights]:
-        """The other side of each policy's games; none: the policies play all sides."""
+        """Opponents of each policy; empty if the policies play all sides."""
         return [] if self._against is None else self._against.first
 
     @property
     def _games(self) -> range:
-        """Groups of games: one for each policy where each meets another side, else one of all together."""
+        """Groups of games: one for each policy with opponents, else one."""
         return range(max(len(self._first), 1))
 
     def _begin(self) -> None:
-        self._playing = Playing()
-        # Beside the learner in its own process, evaluation would change the threads of the learner's arithmetic.
+        self._playing = EvaluationRun()
+        # In the learner's process, a concurrent evaluation would change the learner's number of threads.
         if not self._pool.in_process:
             arguments = self.newest, self._playing
             self._thread = threading.Thread(target=self._play, args=arguments, name="evaluation", daemon=True)
             self._thread.start()
 
-    def _play(self, weights: Sequence[Weights], playing: Playing) -> None:
+    def _play(self, weights: Sequence[Weights], playing: EvaluationRun) -> None:
         try:
             config = self._config
             network = network_of(config.architecture) if self._policies.single else None
@@ -220,7 +222,7 @@ class AsyncEvaluation:
             tasks = [(shared, k, start, min(start + size, self._episodes)) for k in self._games for start in first]
             play_task = functools.partial(evaluate_on_worker, self._config, self._max_steps)
             for done in self._pool.imap_unordered(play_task, tasks):
-                if playing.given_up:
+                if playing.cancelled:
                     return
                 if done.error is None:
                     playing.ends[tasks[done.index][1:3]] = done.value
@@ -235,17 +237,19 @@ class AsyncEvaluation:
 def evaluate_on_worker(
     config: RolloutConfig, max_steps: int, task: tuple[Broadcast[Sequence[Sequence[Weights]]], int, int, int]
 ) -> Episodes:
-    """Play episodes first..last-1 of an evaluation, by the most likely actions.
+    """Play episodes first..last-1 of an evaluation with deterministic actions.
 
     Args:
-        task: the weights of each policy, and those that are the other side or none; whose games these are; first, last.
+        config: of the rollouts.
+        max_steps: of an episode.
+        task: ((weights of each policy, of its opponent or none), group of games, first, last).
     """
     shared, k, first, last = task
     (weights, against), native = shared.value, isinstance(config.vec, Native)
     seeds = [episode_seed(config.seed, Stream.EVALUATION, weights[0].version, n) for n in range(first, last)]
     if against:
         two = tuple(ActorPolicy(config.policy_group.specs[k].architecture, of[k]) for of in (weights, against))
-        # Who does the same every time would play all games alike against another such.
+        # Two deterministic policies would repeat the same game.
         return play_against(MatchPlayers(config.env, two, (False, True), max_steps, native), seeds, first)
     policy = make_joint_policy(config.policy_group, config.env, weights)
     what = EvaluationSpec(config.env, policy, max_steps, stochastic=False, batched=True, native=native)

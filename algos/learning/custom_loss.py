@@ -1,14 +1,14 @@
-"""Losses: which function `algo.loss` names, and what every such function takes and returns.
+"""Custom losses, configured as `algo.loss`.
 
 A loss is a torch function of a batch. Each algorithm's file has its own (`ppo_loss`, `a2c_loss`, `dqn_loss`, ...);
-`algo.loss=package.function` takes another with the same signature, which then learns in torch:
+`algo.loss=package.function` selects another with the same signature, which is trained in torch:
 
     def loss(network, batch, settings):
         ...
         return total, {"policy_loss": policy_loss, "entropy": entropy}
 
-The first value is a scalar tensor, or one for each optimizer by its name. The second maps names of metrics to scalar
-tensors; rows of metrics have them under the algorithm's name, as `ppo/policy_loss`.
+The first value is a scalar tensor, or a mapping from optimizer names to scalar tensors. The second maps metric names to
+scalar tensors, which are logged with the algorithm's prefix, such as `ppo/policy_loss`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Loss = Callable[[Any, Any, Any], Any]  # a loss and metrics, or an iterator of s
 
 
 def choose_loss(path: str | None, own: Loss) -> Loss:
-    """Return the loss that `algo.loss` names, or the algorithm's own where it is null.
+    """Return the loss configured as `algo.loss`, or the algorithm's own if it is null.
 
     Raises:
         ConfigError: the function cannot be imported.
@@ -34,7 +34,7 @@ def choose_loss(path: str | None, own: Loss) -> Loss:
 
 
 def needs_of_loss(path: str | None) -> list[str]:
-    """Return the setting that asks for torch, as `learner.is_dense` takes it; nothing where it is null."""
+    """Return the setting that needs torch, as `learner.is_dense` takes it; empty if it is null."""
     return [] if path is None else [f"algo.loss={path}"]
 
 
@@ -42,7 +42,7 @@ def compute_loss(loss: Loss, network: Any, batch: Any, settings: Any) -> tuple[A
     """Call a loss.
 
     Raises:
-        ConfigError: it returns something else than a loss and metrics.
+        ConfigError: it does not return a loss and metrics.
     """
     found = loss(network, batch, settings)
     fits = isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)

@@ -1,6 +1,6 @@
-"""Learning of dense policies and values in C: `src/dense.h` of networks/dense says what is shared with it.
+"""Learner of dense policies and values in C (interface: networks/dense/src/dense.h).
 
-Nothing depends on the processor or on the threads. Calls release the interpreter lock.
+Results do not depend on the processor or the number of threads. Calls release the GIL.
 """
 
 import ctypes
@@ -53,14 +53,13 @@ class _Update(ctypes.Structure):
 
 
 class DenseLearner(Learner):
-    """A dense network and its optimizer.
+    """Dense network and its optimizer.
 
-    What goes into the network are observations [R, width]; where their numbers are sparse, what is legal alone, [R, W]
-    or [R, 0], beside them.
+    Inputs are observations [R, width], or the action mask [R, W] (or [R, 0]) and sparse features.
     """
 
     def __init__(self, architecture: Architecture, seed: int, *, adam_epsilon: float, threads: int) -> None:
-        """Draw the parameters.
+        """Initialize the parameters.
 
         Raises:
             ConfigError: there is no library for this processor.
@@ -81,7 +80,7 @@ class DenseLearner(Learner):
         slope = self.architecture.head.log_slope(action)
         following, _ = self.evaluate(every, None, sparse)
         value, next_value = rollout.split_values(following)
-        # What these very weights did has the log-probabilities that they gave it.
+        # The acting weights' log-probabilities are in the rollout.
         logprob = rollout.logprob
         if rollout.version != weights.version:
             _, found = self.evaluate(obs, action, own)
@@ -93,7 +92,7 @@ class DenseLearner(Learner):
     ) -> tuple[Floats, Floats]:
         """Map rows of observations to values [R] and log-probabilities [R] of actions [R, K].
 
-        Log-densities are those before squashing; without actions all are 0.
+        Log-densities are before squashing; they are 0 without actions.
         """
         rows, shape = len(observation), self._shape
         shown = None if sparse is None else CSparseRows.of(sparse)
@@ -111,7 +110,7 @@ class DenseLearner(Learner):
             self._threads,
         )
         failed = self._functions.evaluate(ctypes.byref(self._network), ctypes.byref(evaluation))
-        require(not failed, f"no memory to evaluate networks of {shape.policy}")
+        require(not failed, f"out of memory evaluating networks of {shape.policy}")
         return value, logprob
 
     def optimizer_step(
@@ -155,7 +154,7 @@ class DenseLearner(Learner):
             self._threads,
         )
         failed = self._functions.update(ctypes.byref(self._network), ctypes.byref(update))
-        require(not failed, f"no memory to learn with networks of {shape.policy}")
+        require(not failed, f"out of memory training networks of {shape.policy}")
         self._descents += len(minibatches)
         return Report(REPORTED, report)
 

@@ -1,4 +1,4 @@
-"""Metrics of whole episodes: of an evaluation, of what environments tell of themselves, of what was cut off."""
+"""Metrics of whole episodes: evaluation results, environment metrics, and truncated episodes."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -15,24 +15,24 @@ log = logging.getLogger(__name__)
 
 
 def cut_off(lengths: NDArray[Any], max_steps: int, env: EnvSpec) -> int:
-    """Return how many episodes ended by a cap, and not by the environment's own limit."""
+    """Return the number of episodes cut off at `max_steps` rather than by the environment's own limit."""
     capped = int((lengths >= max_steps).sum())
     return 0 if capped and env.made.limit is not None and env.made.limit <= max_steps else capped
 
 
 def count_cut(lengths: NDArray[Any], max_steps: int, env: EnvSpec) -> int:
-    """Return how many episodes of an evaluation ended by its cap, and warn of them."""
+    """Return the number of evaluation episodes cut off at `max_steps`, with a warning if there are any."""
     cut = cut_off(lengths, max_steps, env)
     if cut:
-        what = "%d of %d episodes of an evaluation were cut off after %d steps, which count; %s"
+        what = "%d of %d evaluation episodes were cut off after %d steps and count as they are; %s"
         endless = cut == len(lengths) and env.made.limit is None
-        remedy = "raise eval_max_steps= for more" + ", or set env.max_episode_steps= if none ends by itself" * endless
+        remedy = "raise eval_max_steps=" + ", or set env.max_episode_steps= if episodes never end" * endless
         log.warning(what, cut, len(lengths), max_steps, remedy)
     return cut
 
 
 def format_evaluation(env: EnvSpec, iteration: int, episodes: int, max_steps: int) -> str:
-    """Return in words what is waited for, and how it would take less where nothing else ends an episode."""
+    """Describe an evaluation being waited for, and how to shorten it if episodes are otherwise unlimited."""
     steps = min(max_steps, env.made.limit or max_steps)
     text = f"the evaluation of iteration {iteration}, {episodes} episodes of up to {steps:,} steps"
     remedy = "env.max_episode_steps= limits all episodes, algo.eval_max_steps= those of evaluations"
@@ -40,26 +40,28 @@ def format_evaluation(env: EnvSpec, iteration: int, episodes: int, max_steps: in
 
 
 def cut_metric(cut: int) -> dict[str, float]:
-    """Return the metric of so many episodes that came to their cap; none: nothing."""
+    """Return the metric `eval/cut` if there are such episodes."""
     return {"eval/cut": cut} if cut else {}
 
 
 def mean_env_metrics(group: str, names: Sequence[str], values: NDArray[np.float64]) -> dict[str, float]:
-    """Return the means of environment metrics [..., M] without NaN, as `group/NAME_mean`."""
+    """Return the means of environment metrics [..., M] as `group/NAME_mean`, ignoring NaN."""
     columns = {name: values[..., k].ravel() for k, name in enumerate(names)}
     known = {name: column[~np.isnan(column)] for name, column in columns.items()}
     return {f"{group}/{name}_mean": float(column.mean()) for name, column in known.items() if len(column)}
 
 
 def summarize(played: Episodes, env: EnvSpec, best: float, iteration: int, max_steps: int) -> dict[str, float]:
-    """Return the metrics of a policy's evaluation; none where nothing is left of it.
+    """Return the metrics of an evaluation; empty if no episode is left.
 
-    Episodes whose return is no finite number are left out: the best would stay infinite, and no policy be better.
+    Episodes with a non-finite return are excluded; otherwise an infinite best could never be exceeded.
 
     Args:
-        best: mean return of the best evaluation before.
-        iteration: that the policy is of.
-        max_steps: after which an episode was cut off.
+        played: the episodes.
+        env: the environment.
+        best: mean return of the best previous evaluation.
+        iteration: of the policy.
+        max_steps: limit at which episodes were cut off.
     """
     kept = np.isfinite(played.returns)
     returns, lengths = played.returns[kept], played.lengths[kept]
@@ -82,5 +84,5 @@ def summarize(played: Episodes, env: EnvSpec, best: float, iteration: int, max_s
 
 
 def prefix_metrics(name: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return metrics under a policy's name: `group/NAME/metric`; of one that acts for all as they are."""
+    """Prefix metrics with a policy's name, if it has one: `group/NAME/metric`."""
     return {key.replace("/", f"/{name}/", 1) if name else key: value for key, value in metrics.items()}

@@ -1,8 +1,7 @@
-"""Whole episodes for many parameter vectors at once.
+"""Whole episodes in a vector environment, for one policy or for many parameter vectors at once.
 
-One vector environment, one batched forward pass over per-member parameters; a slot whose episode ends takes the
-next one at once, so that no slot waits for the longest episode. What an episode gives depends on its own member and
-seed alone, never on the slot, the neighbours or the order.
+A slot whose episode ends starts the next one immediately, so no slot waits for the longest episode. An episode's result
+depends only on its member and seed, not on the slot, the other slots or the order.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,30 +16,30 @@ from paddock.envs.vector.infos import read_numbers
 
 
 class Players(Protocol):
-    """One policy in each row of a vector environment."""
+    """Policies that act in the rows of a vector environment."""
 
-    shape: tuple[int, ...]  # of an observation, as `act` takes it; () of a row
+    shape: tuple[int, ...]  # of an observation, as `act` takes it; () for a packed row
     dtype: np.dtype[Any]
 
     def start(self, row: int, episode: int) -> None:
-        """Play this episode in a row from now on, without a memory."""
+        """Start an episode in a row, with an empty recurrent state."""
         ...
 
     def forget(self, row: int) -> None:
-        """Clear the memory of a row."""
+        """Reset the recurrent state of a row."""
         ...
 
     def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None) -> NDArray[Any]:
-        """Map observations [R, *shape] to actions [R, ...]; a row depends on itself alone.
+        """Map observations [R, *shape] to actions [R, ...], each row independently.
 
         Args:
             obs: of all rows.
-            acts: [R], rows whose action is wanted; the others keep their memory. None: all.
+            acts: [R], rows that act; the others keep their recurrent state. None: all.
         """
         ...
 
     def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
-        """Map observations [B, *shape] to the numbers [B, ...] whose moments may be asked for."""
+        """Map observations [B, *shape] to the numeric features [B, ...] whose moments are computed."""
         ...
 
 
@@ -54,15 +53,16 @@ class Moments:
 
     @classmethod
     def zero(cls, size: int) -> "Moments":
+        """Return the moments of an empty sample."""
         return cls(0, np.zeros(size), np.zeros(size))
 
     @property
     def finite(self) -> bool:
-        """Whether all that was seen was finite numbers, and not too large for their squares."""
+        """True if all moments are finite."""
         return bool(np.isfinite(self.mean).all() and np.isfinite(self.m2).all())
 
     def merge(self, other: "Moments") -> "Moments":
-        """The moments of both samples together (Chan, Golub & LeVeque 1979)."""
+        """Merge the moments of two samples (Chan, Golub & LeVeque 1979)."""
         if other.count == 0:
             return self
         count = self.count + other.count
@@ -72,7 +72,7 @@ class Moments:
         return Moments(count, mean, m2)
 
     def std(self, floor: float) -> NDArray[np.float64]:
-        """Standard deviation [O], not below the floor; ones before anything was seen."""
+        """Return the standard deviation [O], at least `floor`; ones for an empty sample."""
         if self.count == 0:
             return np.ones_like(self.mean)
         return np.maximum(np.sqrt(self.m2 / self.count), floor)
@@ -81,15 +81,11 @@ class Moments:
 class RowMoments:
     """Moments of the observations of each row since its episode began, by Welford's update.
 
-    Rows are updated one by one, so an episode's moments are the same bits whatever is played in other rows.
+    Rows are updated independently, so an episode's moments do not depend on the other rows.
     """
 
     def __init__(self, numbers: NDArray[Any]) -> None:
-        """Start without observations.
-
-        Args:
-            numbers: [R, ...], shaped as those of an observation in each row.
-        """
+        """Allocate for features of this shape [R, ...]."""
         self._count = np.zeros(len(numbers), np.int64)
         self._mean, self._m2 = np.zeros(numbers.shape), np.zeros(numbers.shape)
 
@@ -111,42 +107,38 @@ class RowMoments:
 
 @dataclass(frozen=True)
 class Episodes:
-    """Results of E episodes, in the order they were asked for.
+    """Results of E episodes, in the order requested.
 
-    In an environment of several rows a row may live several times in an episode, and `lives` has the return of each.
+    In multi-agent environments an agent may have several lives per episode; `lives` holds the return of each.
     """
 
-    returns: NDArray[np.float64]  # [E], undiscounted sum of rewards; of several rows their mean
+    returns: NDArray[np.float64]  # [E], undiscounted; with several agents their mean
     lengths: NDArray[np.int64]  # [E], steps
-    moments: list[Moments | None]  # [E], of the observations, where they were asked for
+    moments: list[Moments | None]  # [E], of the observations, if requested
     env_metrics: NDArray[np.float64]  # [E, M], the environment's own numbers; NaN where the episode was cut off first
-    lives: list[NDArray[np.float64]] = field(default_factory=list)  # [E], of several rows: returns of all lives
-    rows: list[NDArray[np.int64]] = field(default_factory=list)  # [E], and the row of the environment that lived
+    lives: list[NDArray[np.float64]] = field(default_factory=list)  # [E], returns of all lives
+    rows: list[NDArray[np.int64]] = field(default_factory=list)  # [E], the agent's row of each life
 
     @property
     def each(self) -> NDArray[np.float64]:
-        """The return of each life, or of each episode where an environment is one row."""
+        """Return of each life, or of each episode in single-agent environments."""
         return np.concatenate(self.lives) if self.lives else self.returns
 
     def part(self, episodes: slice) -> "Episodes":
-        """Return some of them."""
+        """Return a slice of the episodes."""
         arrays = self.returns[episodes], self.lengths[episodes], self.moments[episodes], self.env_metrics[episodes]
         return Episodes(*arrays, self.lives[episodes], self.rows[episodes])
 
     @classmethod
-    def join(cls, parts: "Sequence[Episodes]", metrics: int) -> "Episodes":
-        """All of the parts, one after another.
-
-        Args:
-            metrics: M, where there are no parts.
-        """
-        if not parts:
+    def join(cls, results: "Sequence[Episodes]", metrics: int) -> "Episodes":
+        """Concatenate results; `metrics` is M if there are none."""
+        if not results:
             return cls(np.zeros(0), np.zeros(0, np.int64), [], np.zeros((0, metrics)))
         returns, lengths, env_metrics = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in ("returns", "lengths", "env_metrics")
+            np.concatenate([getattr(part, name) for part in results]) for name in ("returns", "lengths", "env_metrics")
         )
-        moments = [sample for part in parts for sample in part.moments]
-        lives, rows = ([of for part in parts for of in getattr(part, name)] for name in ("lives", "rows"))
+        moments = [sample for part in results for sample in part.moments]
+        lives, rows = ([of for part in results for of in getattr(part, name)] for name in ("lives", "rows"))
         return cls(returns, lengths, moments, env_metrics, lives, rows)
 
 
@@ -162,16 +154,16 @@ def play(
 ) -> Episodes:
     """Play episode e from seed seeds[e], for every e in range(len(seeds)).
 
-    `multiagent.episodes.play_episodes` also plays environments of several rows.
+    `multiagent.episodes.play_episodes` also supports multi-agent environments.
 
     Args:
-        venv: N environments that do not restart by themselves, with observations as rows.
-        players: one in each row.
+        venv: N environments without autoreset, with packed observations.
+        players: policies of the rows.
         seeds: of the episodes.
-        cap: steps after which an episode is cut off; None for the environment's own limit.
-        observe: [E], whether to return the moments of the observations seen; empty: of none.
+        cap: maximum steps of an episode; None for the environment's own limit.
+        observe: [E], whether to return moments of the observations; empty: none.
         watch: called after every step.
-        metrics: names of the environment's own numbers that are wanted.
+        metrics: names of environment metrics to collect.
     """
     observe = observe or [False] * len(seeds)
     slots, episodes = venv.num_envs, len(seeds)
@@ -185,7 +177,7 @@ def play(
     seen = RowMoments(players.numbers(obs))
 
     def start(ids: NDArray[np.intp], first: int) -> int:
-        """Fill the free slots with the episodes from `first` on; return the first one still waiting."""
+        """Start episodes from `first` on in free slots; return the first one that is not started."""
         ids = ids[: episodes - first]
         if not len(ids):
             return first
@@ -207,7 +199,7 @@ def play(
         if len(observed):
             seen.add(observed, players.numbers(obs[observed]))
         if obs.dtype.kind == "V" and len(active) < slots:
-            obs[playing < 0] = obs[active[0]]  # no action may be legal in a row where nothing is played
+            obs[playing < 0] = obs[active[0]]  # idle rows may have no legal action
         venv.send(players.act(obs, None)[active], active)
         given, reward, terminated, truncated, infos = venv.recv(active)
         obs[active] = given.reshape(len(active), *players.shape)

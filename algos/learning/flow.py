@@ -1,4 +1,4 @@
-"""The generator functions that plans are made of: lazy, composable, and ended by closing them."""
+"""Lazy, composable generator functions that plans are built from."""
 
 import asyncio
 import collections
@@ -20,12 +20,10 @@ Item = TypeVar("Item")
 def prefetch(
     source: Generator[Item, None, None], depth: int, waited: Callable[[float], None] = lambda seconds: None
 ) -> Generator[Item, None, None]:
-    """Pull from source in a thread, at most `depth` items ahead; its exception is raised where its item would be.
+    """Pull from a source in a thread, at most `depth` items ahead; its exception is raised in place of an item.
 
-    Closing this generator ends the thread, once the source has given the item it is at.
-
-    Args:
-        waited: is told, in that thread, for how long an item waited until there was room for it.
+    Closing this generator ends the thread after the source's current item. `waited` is called in the thread with the
+    seconds that an item waited for a free slot.
     """
     thread = PullThread(source, depth, waited)
     try:
@@ -36,9 +34,10 @@ def prefetch(
 
 
 class PullThread(Generic[Item]):
-    """A thread that pulls from a source, from now on and at most `depth` items ahead; see `prefetch`."""
+    """Thread that pulls from a source, at most `depth` items ahead; see `prefetch`."""
 
     def __init__(self, source: Generator[Item, None, None], depth: int, waited: Callable[[float], None]) -> None:
+        """Start the thread."""
         self._source, self._waited = source, waited
         self._ready: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
         self._stop = threading.Event()
@@ -46,6 +45,7 @@ class PullThread(Generic[Item]):
         self._thread.start()
 
     def __iter__(self) -> Iterator[Item]:
+        """Yield the items of the source."""
         while True:
             more, item = self._ready.get()
             if more:
@@ -56,15 +56,15 @@ class PullThread(Generic[Item]):
                 raise item
 
     def stop(self) -> None:
-        """Ask it to end, once the source has given the item it is at."""
+        """Request the end of the thread after the source's current item."""
         self._stop.set()
 
     def join(self) -> None:
-        """Wait until it has ended."""
+        """Wait for the thread to end."""
         self._thread.join()
 
     def _pull(self) -> None:
-        asyncio.set_event_loop(asyncio.new_event_loop())  # environments may ask for one
+        asyncio.set_event_loop(asyncio.new_event_loop())  # environments may need one
         try:
             for item in self._source:
                 if not self._offer(True, item):
@@ -88,7 +88,7 @@ class PullThread(Generic[Item]):
 
 
 def minibatches(size: int, batch: int, generator: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Shuffled indices of range(size) in parts of `batch`; the last part may be smaller."""
+    """Yield shuffled indices of range(size) in minibatches of `batch`; the last may be smaller."""
     order = generator.permutation(size)
     for start in range(0, size, batch):
         yield order[start : start + batch]
@@ -96,11 +96,11 @@ def minibatches(size: int, batch: int, generator: np.random.Generator) -> Iterat
 
 Key = TypeVar("Key")
 Result = TypeVar("Result")
-Job = Generator[list[Any], list[Done], Result]  # yields tasks, is sent their ends in that order, returns a result
+Job = Generator[list[Any], list[Done], Result]  # yields tasks, receives their results in order, returns a result
 
 
 def run_job(pool: Pool, fn: Callable[[Any], Any], job: Job[Result]) -> Result:
-    """Run one job on a pool with nothing beside it, and return its result."""
+    """Run one job on a pool and return its result."""
     try:
         tasks = next(job)
         while True:
@@ -110,39 +110,40 @@ def run_job(pool: Pool, fn: Callable[[Any], Any], job: Job[Result]) -> Result:
 
 
 class ConcurrentJobs(Generic[Key, Result]):
-    """Jobs in flight together on one pool: each goes on as soon as its own tasks have ended, whoever else waits.
+    """Concurrent jobs on one pool; each continues as soon as its own tasks have finished.
 
-    Jobs may be added while it is iterated; it gives (key, result) of each as it ends, in no order that may matter, and
-    stops when none is left.
+    Iteration yields (key, result) of each job as it finishes and stops when none is left; jobs may be added meanwhile.
     """
 
     def __init__(self, pool: Pool, fn: Callable[[Any], Any]) -> None:
+        """Open a batch on the pool; `fn` runs each task."""
         self.worker_s = 0.0  # time spent computing, summed over workers
-        self.retries = 0  # tasks started again after a lost worker
+        self.retries = 0  # tasks restarted after a lost worker
         self._arrived: queue.SimpleQueue[End] = queue.SimpleQueue()
         self._batch = pool.open_batch(fn, self._deliver)
-        self._waiting: dict[int, tuple[_Running[Key, Result], int]] = {}  # task -> its job, and its place there
+        self._waiting: dict[int, tuple[_Running[Key, Result], int]] = {}  # task -> (its job, its index there)
         self._ended: collections.deque[tuple[Key, Result]] = collections.deque()
 
     def add(self, key: Key, job: Job[Result]) -> None:
-        """Start a job; its first tasks are put in before this returns."""
+        """Start a job and submit its first tasks."""
         self._advance(_Running(key, job), None)
 
     def __iter__(self) -> Iterator[tuple[Key, Result]]:
+        """Yield (key, result) of each job as it finishes."""
         while self._ended or self._waiting:
             while not self._ended:
                 self._take(self._arrived.get()())
             yield self._ended.popleft()
 
     def gather(self, jobs: Mapping[Key, Job[Result]]) -> dict[Key, Result]:
-        """Start jobs, and wait for the results of all; nothing else may be in flight."""
+        """Start jobs and wait for all results; no other jobs may be running."""
         for key, job in jobs.items():
             self.add(key, job)
         ends = dict(self)
         return {key: ends[key] for key in jobs}
 
     def close(self) -> None:
-        """Give up what is in flight; may be called twice."""
+        """Cancel running jobs; idempotent."""
         self._batch.cancel()
         for running, _ in self._waiting.values():
             running.job.close()

@@ -1,4 +1,4 @@
-"""Learning in torch: networks of every kind, on every device, and several learners as one."""
+"""On-policy learner in torch, for all networks and devices, optionally data-parallel."""
 
 import os
 import shutil
@@ -24,11 +24,11 @@ from paddock.algos.networks.dense.shape import LossSettings
 from paddock.algos.networks.training import ParameterVector, computing_with, wrap_encoders
 from paddock.envs.errors import require
 
-CHUNK = {"cpu": 128, "cuda": 8192}  # observations evaluated at once, whose convolutions fit a cache, or the memory
+CHUNK = {"cpu": 128, "cuda": 8192}  # observations per forward pass, so that activations fit the cache or GPU memory
 
 
 class TorchLearner(Learner):
-    """A network and its optimizer."""
+    """Network and its optimizer."""
 
     def __init__(
         self,
@@ -47,14 +47,14 @@ class TorchLearner(Learner):
 
         Args:
             architecture: of the network.
-            seed: of its first parameters.
-            loss: takes the network, a `Minibatch` and `LossSettings`.
-            device: where it learns.
-            adam_epsilon: Adam's.
-            threads: of its arithmetic on a CPU, which may change last bits.
-            precision: float32, or bfloat16: encoders in mixed precision, all after them in float32.
-            compiled: run the encoders through `torch.compile`.
-            context: of several learners; None for one alone.
+            seed: of its initial parameters.
+            loss: called with the network, a `Minibatch` and `LossSettings`.
+            device: to train on.
+            precision: float32, or bfloat16 for mixed precision in encoders.
+            compiled: compile the encoders with `torch.compile`.
+            adam_epsilon: Adam's epsilon.
+            threads: CPU threads, which may change the last bits.
+            context: of data-parallel learners; None for a single one.
         """
         self.device = torch.device(device)
         self.architecture, self._loss = architecture, loss
@@ -66,11 +66,11 @@ class TorchLearner(Learner):
         self.theta, self.gradient = self._vector.theta, self._vector.gradient
 
     def training_context(self) -> AbstractContextManager[None]:
-        """See `Learner.training_context`: with its threads, and afterwards those there were."""
+        """See `Learner.training_context`; sets and restores the number of threads."""
         return computing_with(self._threads, self.device)
 
     def evaluate_batch(self, rollout: Rollout, weights: Weights) -> BatchValues:
-        """See `Learner.evaluate_batch`; the rollout goes to the device."""
+        """See `Learner.evaluate_batch`; the rollout is moved to the device."""
         T, N = rollout.reward.shape
         obs = self._observations(rollout.obs.reshape(T * N, *rollout.obs.shape[2:]), weights)
         state, start = self._tensor(rollout.start.state), self._tensor(rollout.starts)
@@ -81,9 +81,9 @@ class TorchLearner(Learner):
             if self.architecture.lstm:
                 out, value, states = self.network.unroll(obs.unflatten(0, (T, N)), state, start, acts)
             else:
-                parts = [self.network(part) for part in obs.split(CHUNK[self.device.type])]
-                out = torch.cat([part for part, _ in parts]).unflatten(0, (T, N))
-                value = torch.cat([part for _, part in parts]).unflatten(0, (T, N))
+                chunks = [self.network(chunk) for chunk in obs.split(CHUNK[self.device.type])]
+                out = torch.cat([chunk for chunk, _ in chunks]).unflatten(0, (T, N))
+                value = torch.cat([chunk for _, chunk in chunks]).unflatten(0, (T, N))
                 states = state.new_zeros((T, N, 0))
             _, last, _ = self.network.step(self._observations(rollout.last_obs, weights), states[-1])
             following = torch.cat([value[1:], last[None]])
@@ -104,7 +104,7 @@ class TorchLearner(Learner):
         rate: float,
         max_norm: float | None,
     ) -> Report:
-        """See `Learner.optimizer_step`: against the sum of all learners' losses."""
+        """See `Learner.optimizer_step`; gradients are summed over all learners."""
         rollout: _Rollout = values.inputs
         known = [self._tensor(each) for each in (batch.logprob, batch.advantage, batch.target, batch.value)]
         learned = None if batch.rows is None else self._tensor(batch.rows)
@@ -115,7 +115,7 @@ class TorchLearner(Learner):
             loss, metrics = compute_loss(self._loss, self.network, part, settings)
             share = len(part.logprob) / max(len(part.all_advantages), 1)
             self.gradient.zero_()
-            if share:  # several learners may leave one without a share of a small minibatch
+            if share:  # a learner's share of a small minibatch may be empty
                 (loss if share == 1 else loss * share).backward()
             self.context.all_reduce(self.gradient)
             norms.append(self._vector.optimizer_step(rate, max_norm))
@@ -135,8 +135,8 @@ class TorchLearner(Learner):
         Args:
             rollout: the whole rollout.
             known: log-probabilities, advantages, targets and values, [T, N] each.
-            learned: [T, N], which of an LSTM's steps are learned from; None: all.
-            ids: of the flattened rollout; with an LSTM, environments, whose steps follow each other.
+            learned: [T, N], mask of an LSTM's steps to learn from; None: all.
+            ids: indices into the flattened rollout; with an LSTM, of environments.
         """
         whole, own = (torch.from_numpy(each).to(self.device) for each in (ids, self.context.share(ids)))
 
@@ -164,7 +164,7 @@ class TorchLearner(Learner):
         )
 
     def parameters(self) -> NDArray[np.float32]:
-        """A copy of the flat parameters [P]."""
+        """Return a copy of the flat parameters [P]."""
         return self._vector.parameters()
 
     def _observations(self, obs: NDArray, weights: Weights) -> Tensor:
@@ -174,7 +174,7 @@ class TorchLearner(Learner):
         return copy_to(array, self.device)
 
     def checksum(self) -> int:
-        """Return a number that learners of the same parameters have alike, and hardly any others."""
+        """Return a checksum of the parameters."""
         return zlib.crc32(self.parameters().data)
 
     def state_dict(self) -> dict[str, Any]:
@@ -182,21 +182,21 @@ class TorchLearner(Learner):
         return self._vector.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Restore a state."""
         self._vector.load_state_dict(state)
 
 
 @dataclass(frozen=True)
 class DistributedContext:
-    """Which of the learners this is that learn together, and how they add up tensors."""
+    """Rank and collective operations of a data-parallel learner."""
 
-    rank: int = 0  # 0 is the run's own
+    rank: int = 0  # 0 runs in the main process
     world_size: int = 1
-    all_reduce: Callable[[Tensor], None] = lambda tensor: None  # replaces a tensor by its sum over all learners
-    all_gather: Callable[[Tensor], Tensor] = lambda tensor: tensor  # joins tensors [N, ...] of all, by their ranks
+    all_reduce: Callable[[Tensor], None] = lambda tensor: None  # sums a tensor over all learners, in place
+    all_gather: Callable[[Tensor], Tensor] = lambda tensor: tensor  # concatenates tensors [N, ...] by rank
 
     def share(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """This learner's part of a minibatch; may be empty."""
+        """Return this learner's share of a minibatch; may be empty."""
         return rows[self.rank :: self.world_size]
 
 
@@ -212,14 +212,14 @@ class _Rollout:
 
 
 def check_compiler(device: str) -> None:
-    """Raise ConfigError unless `torch.compile` finds the compiler that it needs on a cpu."""
+    """Raise ConfigError if `torch.compile` lacks the compiler that it needs on a CPU."""
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
-    missing = f"compiled=true needs a C++ compiler on a cpu, and {compiler} is not installed"
+    missing = f"compiled=true on a CPU needs a C++ compiler, and {compiler} is not installed"
     require(device != "cpu" or shutil.which(compiler) is not None, f"{missing}; install it, or use compiled=false")
 
 
 def check_device(device: str) -> None:
-    """Raise ConfigError unless torch can compute there."""
+    """Raise ConfigError unless torch supports the device."""
     try:
         kind = torch.device(device).type
     except RuntimeError as error:

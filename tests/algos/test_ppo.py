@@ -226,7 +226,7 @@ def test_observations_that_are_no_arrays_are_flattened(env: str) -> None:
         (["algo.device=abacus"], "algo.device=abacus is not a device"),
         (["algo.device=cuda:64"], "use device=cpu"),
         (["algo.rollouts=elsewhere"], "allowed: inline, prefetch, threads, actors"),
-        (["algo.rollouts=prefetch", "algo.staleness=0"], "nothing to prefetch"),
+        (["algo.rollouts=prefetch", "algo.staleness=0"], "rollouts=prefetch needs staleness"),
         (["algo.encoder=cnn"], "encoder=cnn needs images"),
     ],
 )

@@ -119,7 +119,7 @@ def test_a_run_has_the_same_rows_as_one_that_stores_whole_stacks(
     found = []
     for name in ("single", "whole"):
         made = build_algorithm(read_plain(compose_alone(words)), SerialPool(), folder=tmp_path / name)
-        assert ("stacked when they are drawn" in made.replay.describe()) == (name == "single")
+        assert ("in stacks of" in made.replay.describe()) == (name == "single")
         plan = made.plan()
         found.append([deterministic(next(plan)) for _ in range(9)])
         plan.close()

@@ -1,4 +1,4 @@
-"""Disk space of a replay, checked before a run begins, and errors of its files."""
+"""Check of a replay's disk space before a run starts, and errors of its files."""
 
 import shutil
 from pathlib import Path
@@ -6,15 +6,15 @@ from pathlib import Path
 from paddock.envs.errors import DISK_FULL, PaddockError
 from paddock.envs.machine import format_bytes
 
-SHARE = 8  # of what is kept, that a file of a replay has at most, if that is more than a few rows
+SHARE = 8  # a file holds at most 1/SHARE of the replay, unless that is only a few rows
 
 
 class ReplayError(PaddockError):
-    """Missing or damaged file of a replay, or one that the disk refuses."""
+    """A replay file is missing or damaged, or cannot be written."""
 
 
 class ReplayRefused(ReplayError):
-    """Failed write of a replay: the disk is full, or gone."""
+    """A replay file cannot be written, for example because the disk is full."""
 
     exit_code = DISK_FULL
 
@@ -22,23 +22,25 @@ class ReplayRefused(ReplayError):
 def check_disk(
     folder: Path, capacity: int, step_bytes: int, kept: int, file_bytes: int, taken: int, members: int
 ) -> None:
-    """Compare what a replay takes when it is full with what there is.
+    """Compare the size of a full replay with the free disk space.
 
     Args:
-        capacity: steps.
-        kept: steps that are there already.
-        file_bytes: of the file that it will have beyond its capacity, as old steps are dropped by whole files.
-        taken: bytes of the disk that all else of the run has yet to take.
-        members: of a population that have such a replay each.
+        folder: of the replay.
+        capacity: in steps.
+        step_bytes: bytes per step.
+        kept: steps already stored.
+        file_bytes: of the one file beyond the capacity, since old steps are dropped by whole files.
+        taken: bytes that the rest of the run will still need.
+        members: number of population members with such a replay.
 
     Raises:
-        ReplayError: the disk has less left.
+        ReplayError: there is not enough disk space.
     """
     there = [path for path in (folder, *folder.absolute().parents) if path.exists()]
     free = max(shutil.disk_usage(there[0]).free - taken, 0) // members
     if (capacity - kept) * step_bytes + file_bytes > free:
         what = f"algo.buffer_size={capacity} takes {format_bytes(capacity * step_bytes)} in {folder}"
-        # Files of a small one are smaller, too.
+        # A smaller replay has smaller files.
         fits = max(free - file_bytes, free * SHARE // (SHARE + 1)) // step_bytes + kept
         left = f"where {format_bytes(free)} are left" + (f" for each of {members} members" if members > 1 else "")
         left += f" beside {format_bytes(taken)} of checkpoints and others" if taken else ""

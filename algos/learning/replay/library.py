@@ -1,4 +1,4 @@
-"""The shared library that batches are made by, found beside this file; without a compiler NumPy makes the same."""
+"""Shared library that samples and gathers batches; without a compiler NumPy gives the same results."""
 
 import ctypes
 import functools
@@ -22,18 +22,18 @@ _FUNCTIONS = {  # result, then arguments
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """The library, loaded once a process.
+    """Load the library, once per process.
 
     Raises:
         ConfigError: it was not built, was built from other sources, or cannot be loaded.
     """
     found = find_built(FOLDER, "_replay")
-    require(bool(found), "the library of replay was not built; install gcc and run pip install again")
+    require(bool(found), "the replay library was not built; install gcc and run pip install again")
     return open_library(found[0], ABI, _FUNCTIONS, "replay", "run pip install again")
 
 
 def usable() -> ctypes.CDLL | None:
-    """The library; None where there is none that can be used."""
+    """Return the library, or None if it cannot be loaded."""
     try:
         return load()
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Raw 64-bit words made into whole numbers below a bound, without a remainder: the same ones in C and in NumPy."""
+"""Random integers below a bound from raw 64-bit words, identical in C and NumPy."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ from paddock.algos.learning.replay import library
 
 
 def draw_words(seed: int, batch_size: int) -> SampleBlocks:
-    """Return words [batch_size] for each update, which depend on its number alone."""
+    """Return random words [batch_size] for each update, keyed by its number."""
 
     def draw(generator: np.random.Generator) -> NDArray[np.uint64]:
         return generator.bit_generator.random_raw(BLOCK * batch_size).reshape(BLOCK, batch_size)
@@ -32,7 +32,7 @@ def scale_words(words: NDArray[np.uint64], count: int, first: int = 0) -> NDArra
 
 
 def multiply_high(words: NDArray[np.uint64], counts: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
-    """Return (word * count) >> 64 of whole 64-bit numbers, exactly."""
+    """Return (word * count) >> 64 of 64-bit integers, exactly."""
     high, low = words >> _HALF, words & _LOW
     count_high, count_low = counts >> _HALF, counts & _LOW
     middle = high * count_low + (low * count_low >> _HALF)

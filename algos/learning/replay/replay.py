@@ -1,11 +1,11 @@
-"""Replay of N environments: transitions in the order in which they were made, and batches drawn of them.
+"""Replay buffer of N environments: transitions in chronological order, and sampling of batches.
 
-Row t N + n is step t of environment n: its observation, action and reward, and how it ended. The next observation is
-that of row (t + 1) N + n, and is stored once; those that truncated steps led to are a stream of their own. Rows lie in
-`Segments`, so a checkpoint points to files, and a run that is killed at any moment continues with the same bits.
+Row t N + n is step t of environment n: observation, action, reward, and how the step ended. The next observation is in
+row (t + 1) N + n; final observations of truncated steps are a separate stream. Rows lie in `Segments`, so a checkpoint
+only refers to files, and a run killed at any moment resumes bit-identically.
 
-A batch holds transitions from any row, or sequences of steps from a grid on (`Sequences`), where the policy's memory is
-kept as a third stream.
+A batch holds transitions from any row, or sequences that begin on a grid (`Sequences`), for which recurrent states are
+stored in a third stream.
 """
 
 from collections.abc import Mapping
@@ -28,22 +28,22 @@ Array = NDArray[Any]
 
 
 class Replay(RowStore):
-    """The newest transitions of N environments."""
+    """Replay buffer with the newest transitions of N environments."""
 
     def __init__(
         self, streams: Streams, *, seed: int, priorities: Priorities | None = None, apart: bool = False
     ) -> None:
-        """Touch no file.
+        """Initialize without touching any file.
 
         Args:
-            streams: what is stored; the capacity is rounded down to whole steps of all environments. Sequences are
-                those of rollouts of `period` steps.
-            seed: of draws.
-            priorities: None draws uniformly.
+            streams: what is stored; the capacity is rounded down to whole steps of all environments, and sequences need
+                rollouts of `period` steps.
+            seed: of sampling.
+            priorities: prioritized sampling; None: uniform.
             apart: see `RowStore`.
 
         Raises:
-            ConfigError: the capacity is too small for what is drawn.
+            ConfigError: the capacity is too small for a sample.
         """
         drawn = streams.sequences or Sequences(period=1, burn_in=0, length=1, state_width=0)
         period, num_envs, capacity = drawn.period, streams.num_envs, streams.capacity
@@ -56,8 +56,7 @@ class Replay(RowStore):
         super().__init__(streams, num_envs=num_envs, period=period, span=span, **drawing)
         obs = streams.obs
         self._obs, self._action, self._stack = obs, streams.action, streams.stack
-        # The newest step of each environment is written again with the one after it, which tells whether its episode
-        # went on.
+        # The newest step of each environment is rewritten with the next one, which shows whether its episode continued.
         self._newest = np.zeros(0, self._rows.dtype)
         self._last_obs = np.zeros((0, *obs.shape), obs.base)
 
@@ -65,9 +64,9 @@ class Replay(RowStore):
         """See `RowStore.describe`."""
         rows = f"{self._capacity:,} transitions of {self._rows.dtype.itemsize} bytes"
         if self._stack is not None:
-            rows += f", {self._stack.frames} frames of which are stacked when they are drawn"
+            rows += f", in stacks of {self._stack.frames} frames"
         if self.sequences is not None:
-            rows += f", a sequence of {self._span} from every {self._period} on"
+            rows += f", in sequences of {self._span} from every {self._period}th step"
         return f"{rows}, {self.format_size()}"
 
     def append(self, rollout: Rollout) -> None:
@@ -107,7 +106,7 @@ class Replay(RowStore):
             states["state"] = rollout.start.state
             self._streams["states"].drop(self.first)
             self._streams["states"].put(states, N)
-        # As bytes: NumPy copies no others than those of fields.
+        # Copy as bytes: NumPy does not copy padding between fields.
         self._newest = rows[-2 * N : -N].view(np.uint8).copy().view(rows.dtype)
         self._last_obs = np.array(rollout.last_obs)
         if self._priorities is not None:
@@ -126,7 +125,7 @@ class Replay(RowStore):
         self._last_obs = state["last_obs"]
 
     def _open(self) -> AnyWindows:
-        """Map the files that there are, and write what may be another process's behind them."""
+        """Map the existing files and rewrite the uncommitted rows."""
         if self._windows is None and self.steps:
             self.check_disk_space()
             rows = np.zeros(len(self._newest) + self._num_envs, self._rows.dtype)
@@ -136,9 +135,9 @@ class Replay(RowStore):
         return super()._open()
 
     def _collect_finals(self, rollout: Rollout) -> Array:
-        """The observations that truncated steps led to, in the order of their rows.
+        """Return the final observations of truncated steps in row order.
 
-        Among them those of the steps before this rollout whose episodes were given up, and others begun.
+        They include the last steps before this rollout if their episodes were abandoned on resume.
         """
         N, before, stream = self._num_envs, len(self._newest), self._streams["finals"]
         given_up = np.flatnonzero((rollout.start.length[:before] == 0) & (self._newest["end"] == CONTINUES))

@@ -1,4 +1,4 @@
-"""Rows of experience on the disk, and batches drawn of them uniformly or by priority."""
+"""Rows of experience on disk, sampled uniformly or by priority."""
 
 import abc
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ from paddock.envs.machine import format_bytes
 
 
 class RowStore(abc.ABC):
-    """The newest rows of a run, in files of its folder; for one thread at a time.
+    """Newest rows of a run, stored in its folder; not thread-safe.
 
-    Rows lie in `num_envs` side by side. What is drawn begins at every `period`-th row of a lane, once `span` rows of that
-    lane are there.
+    Rows of `num_envs` environments are interleaved. An item (transition or sequence) begins at every `period`-th row of
+    an environment and consists of `span` of its rows.
     """
 
     def __init__(
@@ -36,16 +36,16 @@ class RowStore(abc.ABC):
         priorities: Priorities | None,
         apart: bool,
     ) -> None:
-        """Touch no file.
+        """Initialize without touching any file.
 
         Args:
-            streams: which streams of rows there are.
+            streams: the streams of rows.
             num_envs: N.
-            period: rows of a lane from one item to the next.
-            span: rows of a lane that an item needs.
-            seed: of draws.
-            priorities: None draws uniformly.
-            apart: whether `sample` returns `SampledRows`, which learners gather by themselves.
+            period: rows of an environment between the beginnings of two items.
+            span: rows of an environment in an item.
+            seed: of sampling.
+            priorities: prioritized sampling; None: uniform.
+            apart: `sample` returns `SampledRows`, which data-parallel learners gather themselves.
         """
         self._num_envs, self._period, self._span, self._seed, self._apart = num_envs, period, span, seed, apart
         self._form, self._capacity, self._streams = streams, streams.capacity, streams.segments()
@@ -57,84 +57,84 @@ class RowStore(abc.ABC):
 
     @abc.abstractmethod
     def append(self, rollout: Rollout) -> None:
-        """Store a rollout, which continues where the last one ended.
+        """Store a rollout, which must continue the previous one.
 
         Raises:
-            ReplayRefused: the disk refuses.
+            ReplayRefused: a file cannot be written.
         """
 
     @abc.abstractmethod
     def describe(self) -> str:
-        """Return what it takes, for `dry_run=true`."""
+        """Describe contents and size for `dry_run=true`."""
 
     @property
     def sequences(self) -> Sequences | None:
-        """Sequences that are drawn; None: single transitions."""
+        """Sequences to sample; None: single transitions."""
         return self._form.sequences
 
     @property
     def prioritized(self) -> bool:
-        """Whether items are drawn by priorities."""
+        """True if sampling is prioritized."""
         return self._priorities is not None
 
     @property
     def size(self) -> int:
-        """Rows that are kept."""
+        """Number of stored rows."""
         return min(self.steps, self._capacity)
 
     @property
     def count(self) -> int:
-        """Items that may be drawn: all rows that they need are there."""
+        """Number of items that can be sampled."""
         return max(0, (self.size // self._num_envs - self._span) // self._period + 1) * self._num_envs
 
     @property
     def first(self) -> int:
-        """The first item that may be drawn."""
+        """First item that can be sampled."""
         return (self.steps - self.size) // self._period
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the disk when it is full; more where many steps truncate."""
+        """Bytes on disk when full; more if many steps are truncated."""
         return self._capacity * self._row_bytes
 
     def format_size(self) -> str:
-        """Return what it takes on the disk and in memory."""
+        """Format the size on disk and in memory."""
         leaves = tree_bytes(self._capacity // self._period)
         tree = f", {format_bytes(leaves)} of memory for priorities" if self.prioritized else ""
         return f"{format_bytes(self.nbytes)} on the disk{tree}"
 
     def lacking(self, checkpoints: int = 0) -> int:
-        """Return the bytes of the disk that it has yet to take, with what so many checkpoints will hold of it."""
+        """Return the bytes on disk still to be allocated, including priorities in this many checkpoints."""
         return (self._capacity - self.size) * self._bytes_beside(checkpoints) + self._file_bytes
 
     def check_disk_space(self, checkpoints: int = 0, taken: int = 0, members: int = 1) -> None:
-        """Compare what it takes when it is full with what there is.
+        """Compare the size of the full replay with the free disk space.
 
         Args:
-            checkpoints: that will be written beside it.
+            checkpoints: number of checkpoints still to be written.
             taken: see `check_disk`.
             members: see `check_disk`.
 
         Raises:
-            ReplayError: the disk has less left.
+            ReplayError: there is not enough disk space.
         """
         if self._form.folder is not None:
             row_bytes = self._bytes_beside(checkpoints)
             check_disk(self._form.folder, self._capacity, row_bytes, self.size, self._file_bytes, taken, members)
 
     def sample(self, first_update: int, updates: int, batch_size: int) -> Any:
-        """Draw batches; each depends on its update's number and on what may be drawn now.
+        """Sample batches, keyed by the update number.
 
         Args:
-            first_update: u; batches u .. u + updates - 1 are drawn.
-            updates: U; 1 of sequences.
+            first_update: number of the first update.
+            updates: U; 1 for sequences.
             batch_size: B.
 
         Returns:
-            `Batch`, or of sequences `SequenceBatch`; `SampledRows` where learners gather them.
+            `Batch` or `SequenceBatch`; `SampledRows` if learners gather them themselves.
 
         Raises:
-            ReplayError: there is nothing to be drawn, or a file is not as it was.
+            ReplayError: there is no item yet, or a file is missing or damaged.
         """
         if batch_size not in self._draws:
             self._draws[batch_size] = draw_words(self._seed, batch_size)
@@ -151,23 +151,19 @@ class RowStore(abc.ABC):
         return SampledRows(self._form, {name: each.extent for name, each in self._streams.items()}, ids, weight)
 
     def set_priorities(self, ids: NDArray[np.int64], errors: NDArray[np.float32]) -> None:
-        """Set the priorities of items by their absolute errors.
+        """Set the priorities of items from their absolute errors, of any common shape.
 
-        Items that are gone by now are passed over; of several errors for one item, the last one counts.
-
-        Args:
-            ids: as batches have them, of any shape.
-            errors: of the same shape.
+        Items that have been dropped are ignored; the last error counts for repeated items.
         """
         assert self._priorities is not None, "made without priorities"
         kept = ids >= self.first
         self._priorities.set(ids[kept], errors[kept])
 
     def state_dict(self) -> dict[str, Any]:
-        """Put rows on the disk, and return where they are.
+        """Flush rows to disk and return the state.
 
         Raises:
-            ReplayRefused: the disk refuses.
+            ReplayRefused: a file cannot be written.
         """
         for stream in self._streams.values():
             stream.save()
@@ -182,7 +178,7 @@ class RowStore(abc.ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave; files are opened when they are used."""
+        """Restore a state; files are opened on first use."""
         self._windows = None
         self.steps = int(state["steps"])
         for name, stream in self._streams.items():
@@ -197,7 +193,7 @@ class RowStore(abc.ABC):
             stream.close()
 
     def _open(self) -> AnyWindows:
-        """Map the files that there are."""
+        """Map the existing files."""
         if self._windows is None:
             self.check_disk_space()
             self._windows = self._form.windows(self._streams)
@@ -205,22 +201,22 @@ class RowStore(abc.ABC):
 
     @property
     def _row_bytes(self) -> int:
-        """Bytes on the disk for a row."""
+        """Bytes on disk per row."""
         memory = self._streams["states"].dtype.itemsize // self._period if "states" in self._streams else 0
         return self._rows.dtype.itemsize + memory
 
     def _bytes_beside(self, checkpoints: int) -> int:
-        """Return the bytes on the disk for a row, with its priority in each of so many checkpoints."""
+        """Return the bytes on disk per row, including its priority in this many checkpoints."""
         leaf = 0 if self._priorities is None else -(-LEAF_BYTES // self._period)
         return self._row_bytes + checkpoints * leaf
 
     @property
     def _file_bytes(self) -> int:
-        """Bytes of the file that there will be beyond its capacity; once it is full, there is."""
+        """Bytes still to be allocated for the file beyond the capacity."""
         return 0 if self.size == self._capacity else self._rows.segment_rows * self._rows.dtype.itemsize
 
     def _drop_finals(self, first: int) -> None:
-        """Drop the files of final observations that all belong to rows before `first`."""
+        """Drop files of final observations that belong only to rows before `first`."""
         finals = self._streams["finals"]
         while (end := finals.begin + finals.segment_rows) <= finals.committed:
             if finals.ring["row"][(end - 1) % finals.ring_rows] >= first:

@@ -1,4 +1,4 @@
-"""Sequences of stored transitions: steps of one lane from a grid on, with the memory that a policy had there."""
+"""Sequences of stored steps of one environment, with the policy's stored recurrent state."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,43 +15,45 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Sequences:
-    """Where sequences begin and what is learned of them.
+    """Grid and length of sequences.
 
-    Sequence k N + n begins at step k period of lane n. Whatever ends inside, each step is learned from as often as any
-    other, length / period times, but for the first burn_in steps of a run.
+    Sequence k N + n begins at step k period of environment n and may span several episodes. Every step except the first
+    burn_in steps of a run occurs in length / period sequences as a learned step.
     """
 
-    period: int  # steps of a rollout, at whose start the policy's memory is kept
-    burn_in: int  # steps that only warm up the memory
-    length: int  # steps behind them that are learned from
-    state_width: int  # S, numbers of a policy's memory
+    period: int  # steps of a rollout, at whose start the recurrent state is stored
+    burn_in: int  # steps that only warm up the recurrent state
+    length: int  # learned steps after them
+    state_width: int  # S, size of the recurrent state
 
     def span(self, n_step: int) -> int:
-        """Return the steps that one sequence takes."""
+        """Return the number of steps in a sequence."""
         return self.burn_in + self.length + n_step - 1
 
 
 @dataclass(frozen=True)
 class SequenceSteps:
-    """The steps of B sequences as they are stored: L - 1 of them, and the observations of one more."""
+    """Stored steps of B sequences: L - 1 steps, and L observations."""
 
     obs: Array  # [L, B, ...]
-    end: NDArray[np.int64]  # [L - 1, B], how they ended
+    end: NDArray[np.int64]  # [L - 1, B], how the steps ended
     reward: Floats  # [L - 1, B]
-    action: Array  # [length, B, K], of those that are learned from
-    memory: Floats  # [B, S], before the first
-    finals: Array  # [F, ...], what the truncated ones behind the burn-in led to, one after another
+    action: Array  # [length, B, K], of learned steps
+    memory: Floats  # [B, S], recurrent state before the first step
+    finals: Array  # [F, ...], final observations of truncated steps after the burn-in
 
 
 def join_steps(
     sequences: Sequences, powers: Floats, ids: NDArray[np.int64], weight: Floats, steps: SequenceSteps
 ) -> SequenceBatch:
-    """Return what is learned from steps.
+    """Return the batch of these steps.
 
     Args:
+        sequences: their layout.
         powers: [n + 1], of gamma.
         ids: [1, B], of the sequences.
-        weight: [1, B], of importance.
+        weight: [1, B], importance weights.
+        steps: stored steps.
     """
     first, start = sequences.burn_in, np.zeros(steps.obs.shape[:2], np.bool_)
     start[1:] = steps.end != CONTINUES
@@ -64,7 +66,7 @@ def join_steps(
 def _sum(
     reward: Floats, end: NDArray[np.int64], length: int, powers: Floats
 ) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Rewards of up to n steps, the discount behind them and the last of them; all [length, B]."""
+    """Return the sums of up to n rewards, the discounts after them and their last steps; all [length, B]."""
     total, ended, m = reward[:length], end[:length], np.ones((length, reward.shape[1]), np.int64)
     for k in range(1, len(powers) - 1):
         going = ended == CONTINUES
@@ -76,7 +78,7 @@ def _sum(
 
 
 class SequenceWindows:
-    """The sequences of a ring of rows, to be gathered; as `Windows`."""
+    """Gatherer of sequences from a ring of rows; compare `Windows`."""
 
     def __init__(
         self,
@@ -90,11 +92,18 @@ class SequenceWindows:
         n_step: int,
         gamma: float,
     ) -> None:
-        """Args:
-        ring: [R] rows with obs, end, reward and action; row j is followed by row j + num_envs, R is a power of two.
-        finals: [F] rows with obs; F is a power of two.
-        states: [S] rows with state, one for each sequence; S is a power of two; None: policies have no memory.
-        obs: of one observation, of which rows have the newest frame where it is a stack.
+        """Initialize from mapped rings; all lengths are powers of two.
+
+        Args:
+            ring: [R] rows with obs, end, reward and action; row j is followed by row j + num_envs.
+            finals: [F] rows with obs.
+            states: [S] rows with state, one per sequence; None for policies without recurrent state.
+            num_envs: N.
+            sequences: their layout.
+            obs: dtype of an observation; rows hold only the newest frame of a stack.
+            stack: frame stack; None: observations are stored whole.
+            n_step: n.
+            gamma: discount factor.
         """
         self._num_envs, self._sequences, self._n_step = num_envs, sequences, n_step
         self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)
@@ -105,7 +114,7 @@ class SequenceWindows:
 
     def gather(self, ids: NDArray[np.int64], weight: Floats) -> SequenceBatch:
         """Return sequences [1, B]."""
-        assert len(ids) == 1, "one update at a time"
+        assert len(ids) == 1, "sequences are gathered for one update at a time"
         columns, sequences, num_envs = self._columns, self._sequences, self._num_envs
         count, first, length = len(ids[0]), sequences.burn_in, sequences.length
         begin = ids[0] // num_envs * sequences.period * num_envs + ids[0] % num_envs

@@ -1,4 +1,4 @@
-"""Stacks of frames: rows have the newest frame alone, and `Observations` stacks them when they are drawn."""
+"""Frame stacks: rows store only the newest frame, and `Observations` stacks frames when gathering."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ Array = NDArray[Any]
 
 
 def row_of(obs: np.dtype[Any], stack: Stack | None) -> np.dtype[Any]:
-    """Return what is kept of one observation in a row."""
+    """Return the stored dtype of an observation."""
     return obs if stack is None else np.dtype((obs.base, obs.shape[1:]))
 
 
 def newest_of(obs: Array, stack: Stack | None) -> Array:
-    """Return what is kept of observations [R, *shape] in rows."""
+    """Return the stored part of observations [R, *shape]."""
     return obs if stack is None else obs[:, -1]
 
 
 def check_stacks(rollout: Rollout, stack: Stack) -> None:
-    """Raise ConfigError where an observation of a rollout is no stack of what came before it."""
+    """Raise ConfigError unless every observation of a rollout stacks the preceding frames."""
     every = np.concatenate([rollout.obs, rollout.last_obs[None]])
     older, starts = every[:, :, :-1], rollout.starts
     same = (older[1:] == every[:-1, :, 1:]).reshape(*rollout.reward.shape, -1).all(axis=2)
@@ -32,6 +32,6 @@ def check_stacks(rollout: Rollout, stack: Stack) -> None:
     right = np.where(began, padded.all(axis=2)[1:], same)
     t, n = rollout.final_at.T
     finals = (rollout.final_obs[:, :-1] == rollout.obs[t, n][:, 1:]).all()
-    what = f"an observation is not the frame before it and {stack.frames - 1} older ones"
-    remedy = "put FrameStackObservation behind whatever else changes observations, at the end of env.wrappers"
-    require(bool(right.all() and finals), f"{what}, as its stack says; {remedy}")
+    what = f"an observation is not a stack of the last {stack.frames} frames"
+    remedy = "put FrameStackObservation last in env.wrappers, after all wrappers that change observations"
+    require(bool(right.all() and finals), f"{what}; {remedy}")

@@ -1,4 +1,4 @@
-"""The streams of rows that a replay is made of, and how other processes read what was drawn of them."""
+"""Streams of rows in a replay, and their readers in other processes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from paddock.envs.stacks import Stack
 
 
 class AnyWindows(Protocol):
-    """Gathers what was drawn from mapped streams."""
+    """Gatherer of sampled items from mapped streams."""
 
     def gather(self, ids: NDArray[np.int64], weight: Floats) -> Batch | SequenceBatch:
         """Return transitions or sequences [U, B]."""
@@ -26,25 +26,25 @@ class AnyWindows(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Streams:
-    """Which streams there are, and what their rows hold; can be pickled."""
+    """Layout of a replay's streams; picklable."""
 
     folder: Path | None
     obs: np.dtype[Any]  # of one observation
     action: np.dtype[Any]  # of one action
-    num_envs: int
-    capacity: int  # rows that are kept
+    num_envs: int  # environments, or agents of all environments
+    capacity: int  # rows
     n_step: int
     gamma: float
-    sequences: Sequences | None = None  # that are drawn; None: single transitions are
-    stack: Stack | None = None  # of frames, each of which is stored once; None: observations are stored whole
+    sequences: Sequences | None = None  # to sample; None: single transitions
+    stack: Stack | None = None  # each frame is stored once; None: observations are stored whole
 
     @property
     def ahead(self) -> int:
-        """Rows before those that are kept, of frames that are stacked with theirs."""
+        """Rows kept before the oldest item, for its older frames."""
         return 0 if self.stack is None else (self.stack.frames - 1) * self.num_envs
 
     def segments(self) -> dict[str, Segments]:
-        """Make each stream, by its name; no file is touched."""
+        """Make the streams by name, without touching any file."""
         num_envs, frame, number = self.num_envs, row_of(self.obs, self.stack), np.dtype(np.int64)
         finals = make_row({"obs": frame, "row": number})
         rows = make_row({"obs": frame, "end": number, "reward": np.dtype(np.float32), "action": self.action})
@@ -58,7 +58,7 @@ class Streams:
         return made
 
     def windows(self, segments: Mapping[str, Segments]) -> AnyWindows:
-        """Return what gathers from streams, whose files are mapped by now."""
+        """Return the gatherer of mapped streams."""
         rings = segments["rows"].ring, segments["finals"].ring
         seen, how = (self.obs, self.stack), (self.n_step, self.gamma)
         if self.sequences is None:
@@ -69,29 +69,30 @@ class Streams:
 
 @dataclass(frozen=True)
 class SampledRows:
-    """Which rows were drawn for U updates, B each, and where they lie: what another process needs to gather them."""
+    """Sampled rows of U updates, B each, in a form that other processes can gather."""
 
     streams: Streams
-    extents: dict[str, tuple[int, int]]  # of each stream, the first row that is there and the one behind the last
+    extents: dict[str, tuple[int, int]]  # range of stored rows of each stream
     ids: NDArray[np.int64]  # [U, B]
-    weight: Floats  # [U, B], of importance
+    weight: Floats  # [U, B], importance weights
 
-    def part(self, number: int, parts: int) -> "SampledRows":
-        """Return one of so many parts of each update's rows, which are side by side and of one size."""
-        size = self.ids.shape[1] // parts
+    def part(self, number: int, count: int) -> "SampledRows":
+        """Return one of `count` equal, consecutive pieces of each update's rows."""
+        size = self.ids.shape[1] // count
         own = slice(number * size, (number + 1) * size)
         return replace(self, ids=self.ids[:, own], weight=self.weight[:, own])
 
 
 class Reader:
-    """Maps the files of a replay to gather from them, beside the process that writes them; on the same machine."""
+    """Reader of a replay that another process on the same machine writes."""
 
     def __init__(self, streams: Streams) -> None:
+        """Initialize without touching any file."""
         self._streams, self._segments = streams, streams.segments()
         self._windows = streams.windows(self._segments)
 
     def gather(self, rows: SampledRows) -> Batch | SequenceBatch:
-        """Return what was drawn.
+        """Gather sampled rows.
 
         Raises:
             ReplayError: a file is missing.

@@ -1,6 +1,6 @@
-"""Sum tree of whole numbers: leaves drawn in proportion to them, exactly, in C or in NumPy (Schaul et al. 2016).
+"""Sum tree of integers for exact proportional sampling (Schaul et al. 2016), in C or NumPy.
 
-Sums of whole numbers have no error, so a tree that was changed a million times is the tree that is built of its leaves.
+Integer sums have no rounding error, so a tree after any number of updates equals one rebuilt from its leaves.
 """
 
 import numpy as np
@@ -9,32 +9,32 @@ from numpy.typing import NDArray
 from paddock.algos.learning.replay import library
 from paddock.algos.learning.replay.random_integers import multiply_high
 
-LARGEST = 2**32 - 1  # that a leaf may be
+LARGEST = 2**32 - 1  # leaf
 
 
 def tree_bytes(capacity: int) -> int:
-    """Return how much memory a tree takes."""
+    """Return the bytes of memory of a tree."""
     return 16 << max(capacity - 1, 0).bit_length()
 
 
 class SumTree:
-    """Leaves 0 .. capacity - 1, whole numbers up to LARGEST; of 0 is never drawn."""
+    """Sum tree over `capacity` integer leaves from 0 to LARGEST; leaves of 0 are never sampled."""
 
     def __init__(self, capacity: int) -> None:
-        """Make all leaves 0; 16 bytes each, up to the next power of two."""
+        """Initialize all leaves to 0."""
         self._capacity = capacity
         self._size = 1 << max(capacity - 1, 0).bit_length()
-        self._nodes = np.zeros(2 * self._size, np.uint64)  # node k is the sum of 2 k and 2 k + 1, 1 that of all
+        self._nodes = np.zeros(2 * self._size, np.uint64)  # node k is the sum of 2 k and 2 k + 1; 1 is the root
         self._compiled = library.usable()
 
     @property
     def total(self) -> int:
-        """The sum of all leaves."""
+        """Sum of all leaves."""
         return int(self._nodes[1])
 
     @property
     def leaves(self) -> NDArray[np.uint32]:
-        """[capacity]"""
+        """Leaves [capacity]."""
         return self._nodes[self._size : self._size + self._capacity].astype(np.uint32)
 
     def __getitem__(self, at: NDArray[np.int64]) -> NDArray[np.uint32]:
@@ -42,7 +42,7 @@ class SumTree:
         return self._nodes[self._size + at].astype(np.uint32)
 
     def __setitem__(self, at: NDArray[np.int64], leaves: NDArray[np.uint32]) -> None:
-        """Set leaves [M] to numbers [M]; of several for one leaf, the last one counts."""
+        """Set leaves [M]; the last value counts for repeated leaves."""
         assert at.shape == leaves.shape, (at.shape, leaves.shape)
         if self._compiled is not None:
             at, leaves = np.ascontiguousarray(at, np.int64), np.ascontiguousarray(leaves, np.uint32)
@@ -55,7 +55,7 @@ class SumTree:
             nodes[node] = nodes[2 * node] + nodes[2 * node + 1]
 
     def load(self, leaves: NDArray[np.uint32]) -> None:
-        """Set the first leaves, and all others to 0."""
+        """Set the first leaves, and the others to 0."""
         nodes, size = self._nodes, self._size
         nodes[size : size + len(leaves)] = leaves
         nodes[size + len(leaves) :] = 0
@@ -67,8 +67,8 @@ class SumTree:
             size //= 2
 
     def draw(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Draw leaves [U, B] by words [U, B]: number b of each row from the b-th of B equal parts of the sum."""
-        assert self._nodes[1] > 0, "there is nothing to be drawn"
+        """Sample leaves [U, B] with random words [U, B]; column b is from the b-th of B equal ranges of the sum."""
+        assert self._nodes[1] > 0, "the tree is empty"
         words, batch = np.ascontiguousarray(words), words.shape[-1]
         if self._compiled is not None:
             out = np.empty(words.shape, np.int64)

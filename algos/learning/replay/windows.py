@@ -1,4 +1,4 @@
-"""n-step windows of stored transitions: up to n steps of one lane, which stop where its episode does."""
+"""n-step windows of stored transitions: up to n steps of one environment within an episode."""
 
 import ctypes
 from collections.abc import Mapping
@@ -12,12 +12,9 @@ from paddock.algos.learning.replay.batch import Batch, Floats
 from paddock.algos.learning.replay.segments import HEADER
 from paddock.envs.stacks import Stack
 
-CONTINUES, TERMINATED = (
-    0,
-    -1,
-)  # how a step ended; k above 0: it truncated an episode, and led to final observation k - 1
+CONTINUES, TERMINATED = 0, -1  # how a step ended; k > 0: truncated, with final observation k - 1
 
-LINE = 64  # bytes of a processor's cache line, which rows begin at that are not small; the largest do at a page
+LINE = 64  # bytes of a cache line, to which medium-sized rows are aligned; large rows are aligned to pages
 
 Array = NDArray[Any]
 
@@ -40,7 +37,7 @@ class _Gathered(ctypes.Structure):
 
 
 class Windows:
-    """The windows of a ring of rows, to be gathered."""
+    """Gatherer of n-step windows from a ring of rows."""
 
     def __init__(
         self,
@@ -52,10 +49,16 @@ class Windows:
         n_step: int,
         gamma: float,
     ) -> None:
-        """Args:
-        ring: [R] rows with obs, end, reward and action; row j is followed by row j + num_envs, R is a power of two.
-        finals: [F] rows with obs; F is a power of two.
-        obs: of one observation, of which rows have the newest frame where it is a stack.
+        """Initialize from mapped rings; all lengths are powers of two.
+
+        Args:
+            ring: [R] rows with obs, end, reward and action; row j is followed by row j + num_envs.
+            finals: [F] rows with obs.
+            num_envs: N.
+            obs: dtype of an observation; rows hold only the newest frame of a stack.
+            stack: frame stack; None: observations are stored whole.
+            n_step: n.
+            gamma: discount factor.
         """
         self._ring, self._finals, self._num_envs, self._n_step = ring, finals, num_envs, n_step
         self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)
@@ -119,25 +122,21 @@ class Windows:
 
 
 class Observations:
-    """The observations of a ring of rows, as NumPy gathers them."""
+    """Observations of a ring of rows, gathered by NumPy."""
 
     def __init__(
         self, columns: dict[str, Array], finals: Array, num_envs: int, obs: np.dtype[Any], stack: Stack | None
     ):
-        """Args:
-        columns: obs and end, [R] each; row j is followed by row j + num_envs, R is a power of two.
-        finals: [F], what truncated steps led to; F is a power of two.
-        obs: of one observation.
-        """
+        """Initialize from columns obs and end [R] and final observations [F]; see `Windows`."""
         self._frames, self._end, self._finals = columns["obs"], columns["end"], finals
         self._num_envs, self._obs, self._stack = num_envs, obs, stack
 
     def at(self, rows: NDArray[np.int64]) -> Array:
-        """Return those of rows [...], [..., *shape]."""
+        """Return the observations [..., *shape] of rows [...]."""
         return self._stacked(self._of(rows), rows, rows)
 
     def final(self, rows: NDArray[np.int64], end: NDArray[np.int64]) -> Array:
-        """Return those that rows [...] led to, which ended so and were truncated."""
+        """Return the final observations of truncated rows [...], which ended as `end` says."""
         newest = self._finals[(end - 1) & (len(self._finals) - 1)]
         return self._stacked(newest, rows + self._num_envs, rows)
 
@@ -145,11 +144,7 @@ class Observations:
         return self._frames[rows & (len(self._frames) - 1)]
 
     def _stacked(self, newest: Array, at: NDArray[np.int64], row: NDArray[np.int64]) -> Array:
-        """Put older frames ahead of the newest, which is that of rows `at`.
-
-        Args:
-            row: where `at` is a row itself, or the one before it.
-        """
+        """Stack older frames before the newest one, at rows `at`; `row` is `at`, or the row before a final one."""
         if self._stack is None:
             return newest.view(self._obs.base).reshape(*at.shape, *self._obs.shape)
         frames, going = [newest], np.ones(at.shape, np.bool_)
@@ -168,7 +163,7 @@ class Observations:
 
 
 def make_row(fields: Mapping[str, np.dtype[Any]]) -> np.dtype[Any]:
-    """Return a row of these fields, each where its numbers can be read at once."""
+    """Return a structured dtype with these fields, aligned."""
     offsets, end = [], 0
     for field in fields.values():
         end += -end % min(8, field.itemsize & -field.itemsize)
@@ -179,13 +174,13 @@ def make_row(fields: Mapping[str, np.dtype[Any]]) -> np.dtype[Any]:
 
 
 def field_of(rows: Array, name: str) -> tuple[np.dtype[Any], int]:
-    """Return what a field is, and where it lies."""
+    """Return a field's dtype and offset."""
     assert rows.dtype.fields is not None
     return rows.dtype.fields[name][:2]
 
 
 def column_of(rows: Array, name: str) -> Array:
-    """Return one field of all rows as something that NumPy gathers in one go, [rows]."""
+    """Return a view [rows] of one field that NumPy can gather in one operation."""
     dtype, offset = field_of(rows, name)
     whole = dtype if not dtype.shape else np.dtype(f"V{dtype.itemsize}")
     alone = np.dtype({"names": [name], "formats": [whole], "offsets": [offset], "itemsize": rows.dtype.itemsize})

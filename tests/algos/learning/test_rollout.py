@@ -331,7 +331,7 @@ def test_actors_go_on_from_their_state(mode: Any, staleness: int, sync_every: in
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"mode": "prefetch", "staleness": 0}, "nothing to prefetch"),
+        ({"mode": "prefetch", "staleness": 0}, "rollouts=prefetch needs staleness"),
         ({"config": config(groups=3)}, "groups=3 does not divide vec.num_envs=4"),
     ],
 )

@@ -1,4 +1,4 @@
-"""An actor and its critics that learn from replay in C: SAC, TD3 and DDPG on dense networks."""
+"""Learner of SAC, TD3 and DDPG on dense networks, in C."""
 
 import math
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from paddock.algos.networks.dense.init import init_uniform
 
 
 class DenseActorCritic(OffPolicyLearner):
-    """`OffPolicyLearner` of dense layers. Nothing depends on the processor, on threads, or on U."""
+    """Dense actor and critics. Results do not depend on the processor, the number of threads, or U."""
 
     def __init__(
         self,
@@ -37,13 +37,16 @@ class DenseActorCritic(OffPolicyLearner):
         adam_epsilon: float,
         threads: int,
     ) -> None:
-        """Draw the parameters.
+        """Initialize the parameters.
 
         Args:
-            architecture: of the actor, whose outputs are A, or of a soft policy 2A, or scores of choices; critics have
-                its activation.
-            seed: of the first parameters, and of the noise of updates.
-            critic_hidden: widths.
+            architecture: of the actor, with A outputs, 2A for a soft policy, or one per discrete action; critics have
+                the same activation.
+            seed: of the initial parameters and the noise of updates.
+            critic_hidden: hidden sizes of the critics.
+            objective: settings of the loss.
+            adam_epsilon: Adam's epsilon.
+            threads: number of threads.
         """
         *hidden, outputs = architecture.policy_layout.sizes
         chooses = bool(architecture.head.columns)
@@ -62,7 +65,7 @@ class DenseActorCritic(OffPolicyLearner):
         self.updates = 0
 
     def _first_state(self) -> dict[str, Any]:
-        """Return what it begins with; see `CompiledActorCritic.read`."""
+        """Return the initial state; see `CompiledActorCritic.read`."""
         shape, generator = self._shape, np.random.default_rng(self._seed % 2**63)
         actor = init_uniform(shape.actor, generator)
         critics = np.concatenate([init_uniform(shape.critic, generator) for _ in range(self._objective.num_critics)])
@@ -95,7 +98,7 @@ class DenseActorCritic(OffPolicyLearner):
         return metrics, apart
 
     def _features(self, obs: NDArray[Any]) -> Floats:
-        """Observations of U updates [U, B, ...] as a network sees them [U, B, width]."""
+        """Map observations of U updates [U, B, ...] to network inputs [U, B, width]."""
         rows, greatest = prepare_rows(self.architecture, obs), self.architecture.inputs.greatest
         return as_features(rows, greatest).reshape(*obs.shape[:2], -1)
 

@@ -1,7 +1,7 @@
-"""Q learning on dense networks, in C: `src/dense.h` of networks/dense says what is shared with it.
+"""Learner of Q-networks with dense layers, in C (interface: networks/dense/src/dense.h).
 
-Networks, targets and moments stay in C from one call to the next. No number depends on the processor, on threads or on
-U. Calls release the interpreter lock.
+Networks, targets and moments stay in C between calls. Results do not depend on the processor, the number of threads or
+U. Calls release the GIL.
 """
 
 import ctypes
@@ -44,20 +44,20 @@ class _Update(ctypes.Structure):
 
 
 class DenseQLearner(OffPolicyLearner):
-    """`OffPolicyLearner` of action values (Mnih et al. 2015); see `QObjective`.
+    """Dense Q-network (Mnih et al. 2015).
 
-    Where the architecture is shared, the network is a dueling one (Wang et al. 2016, arXiv:1511.06581): a trunk, then
-    advantages, less their mean over all actions, and the value of the state. Errors count by half their squares; with
-    `huber` they do so up to it and linearly beyond, which is `huber` times torch's smooth_l1_loss of that beta.
+    A shared architecture is a dueling network (Wang et al. 2016, arXiv:1511.06581): a trunk, advantages minus their
+    mean, and the state value. The loss is half the squared error, linear beyond `huber` (`huber` times torch's
+    smooth_l1_loss with that beta).
     """
 
     def __init__(
         self, architecture: Architecture, objective: QObjective, seed: int, *, adam_epsilon: float, threads: int
     ) -> None:
-        """Draw the parameters, which the targets begin with.
+        """Initialize the parameters and targets.
 
         Raises:
-            ConfigError: there is no library for this processor, or no memory.
+            ConfigError: there is no library for this processor, or not enough memory.
         """
         self.architecture, self.updates = architecture, 0
         self._objective, self._epsilon, self._threads = objective, adam_epsilon, limit_threads(threads)
@@ -66,7 +66,7 @@ class DenseQLearner(OffPolicyLearner):
         self._functions = library.functions()
         network, _kept = describe_network(self._shape)
         self._learner = self._functions.q_open(ctypes.byref(network), architecture.inputs.sparse is not None)
-        require(bool(self._learner), f"no memory for action values of {shape.policy}")
+        require(bool(self._learner), f"out of memory creating Q-networks of {shape.policy}")
         weakref.finalize(self, self._functions.q_close, self._learner)
         generator = np.random.default_rng(seed % 2**63)
         theta = np.concatenate([init_uniform(sizes, generator) for sizes in self._shape.chains])
@@ -80,7 +80,7 @@ class DenseQLearner(OffPolicyLearner):
         taus = np.where(numbers % objective.target_every == 0, np.float32(objective.tau), np.float32(0))
         report, distance = np.zeros((U, len(REPORTED))), np.empty((U, B), np.float32)
         action = np.ascontiguousarray(batch.action.reshape(U, B), np.int32)
-        assert (action.view(np.uint32) < shape.outputs).all(), "actions are numbers of outputs"
+        assert (action.view(np.uint32) < shape.outputs).all(), "actions are indices of outputs"
         seen = [self._see(obs) for obs in (batch.obs, batch.next_obs)]
         rows = [floats(each, U * B, shape.row_of(sparse)) for each, sparse in seen]
         shown = [None if sparse is None else CSparseRows.of(sparse) for _, sparse in seen]
@@ -106,14 +106,14 @@ class DenseQLearner(OffPolicyLearner):
             self._threads,
         )
         failed = self._functions.q_update(self._learner, ctypes.byref(update))
-        require(not failed, f"no memory to learn action values of {shape.policy}")
+        require(not failed, f"out of memory training Q-networks of {shape.policy}")
         first, self.updates = self.updates, self.updates + U
         metrics = dict(zip(REPORTED, report.T, strict=True))
         check_metrics(metrics, first, U)
         return metrics, distance
 
     def _see(self, obs: NDArray[Any]) -> tuple[Floats, SparseRows | None]:
-        """Observations [U, B, ...] as a network sees them, U * B rows."""
+        """Map observations [U, B, ...] to network inputs, U * B rows."""
         return dense_inputs(self.architecture, obs.reshape(-1, *self.architecture.inputs.shape), UNCHANGED)
 
     def weights(self, version: int, *, explore: bool = False) -> Weights:

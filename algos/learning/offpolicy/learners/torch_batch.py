@@ -19,19 +19,19 @@ from paddock.algos.networks.architecture import Architecture
 class TorchBatch:
     """Transitions of one update."""
 
-    obs: Tensor  # [B, ...], as `Architecture.prepare` gives them; bytes stay bytes
-    action: Tensor  # [B, K]; numbers are in [-1, 1]
+    obs: Tensor  # [B, ...], as returned by `Architecture.prepare`; bytes stay bytes
+    action: Tensor  # [B, K]; continuous actions are in [-1, 1]
     reward: Tensor  # [B], the discounted sum of n rewards
     next_obs: Tensor  # [B, ...]
     discount: Tensor  # [B], gamma^n; 0 where the episode terminated
-    weight: Tensor  # [B], importance of a row's loss
+    weight: Tensor  # [B], importance weights
     bootstraps: bool  # whether any discount is not 0
-    noise: Tensor  # [draws, B, A], standard normal, keyed by the update; empty where losses need none
+    noise: Tensor  # [draws, B, A], standard normal, keyed by the update; empty if unused
     update: int = 0  # number of this update, from 1
 
     @classmethod
     def split(cls, batch: Batch, architecture: Architecture, device: torch.device) -> "Iterator[TorchBatch]":
-        """Move the batches of U updates to a device at once, and return each."""
+        """Move the batches of U updates to a device together, and yield each."""
         bootstraps = bool(batch.discount.any())
         obs = _observations(batch.obs, architecture, device)
         next_obs = _observations(batch.next_obs, architecture, device) if bootstraps else obs
@@ -45,18 +45,18 @@ class TorchBatch:
 
 @dataclass(frozen=True)
 class TorchSequences:
-    """Sequences of one update: L = burn_in + length + n observations, of which `length` are learned from."""
+    """Sequences of one update: L = burn_in + length + n observations, `length` of which are learned from."""
 
     obs: Tensor  # [L, B, ...]
-    start: Tensor  # [L, B], whether an episode begins there
-    state: Tensor  # [B, S], the policy's memory before the first observation
+    start: Tensor  # [L, B], True where an episode begins
+    state: Tensor  # [B, S], recurrent state before the first observation
     action: Tensor  # [length, B, K]
     reward: Tensor  # [length, B], the discounted sum of n rewards
     discount: Tensor  # [length, B], gamma^n; 0 where the episode terminated
-    last: Tensor  # [length, B], the step that was the last of these
-    final_at: Tensor  # [F, 2], the steps (t, b) that truncated an episode
-    final_obs: Tensor  # [F, ...], and the observations that they led to
-    weight: Tensor  # [B], importance of a sequence's loss
+    last: Tensor  # [length, B], last step of the n-step return
+    final_at: Tensor  # [F, 2], steps (t, b) that truncated an episode
+    final_obs: Tensor  # [F, ...], final observations of these steps
+    weight: Tensor  # [B], importance weights
     update: int = 0  # number of this update, from 1
 
     @classmethod
@@ -82,6 +82,6 @@ def with_noise(batch: AnyBatch, noise: Tensor | None, update: int) -> AnyBatch:
 
 
 def _observations(obs: NDArray[Any], architecture: Architecture, device: torch.device) -> Tensor:
-    """Map observations [..., *shape] to what a network takes."""
+    """Map observations [..., *shape] to network inputs."""
     lead = obs.shape[: obs.ndim - len(architecture.inputs.shape)]
     return as_tensor(prepare_rows(architecture, obs), device).unflatten(0, lead)

@@ -1,4 +1,4 @@
-"""Off-policy learning in torch: minimizes an algorithm's loss, or a user's own, of networks of every kind."""
+"""Off-policy learner in torch, for all networks and custom losses, optionally data-parallel."""
 
 import inspect
 import zlib
@@ -25,41 +25,41 @@ from paddock.envs.errors import require
 
 COMPARED_EVERY = 100  # updates after which learners' parameters are compared
 
-Part = tuple[list[Tensor], Tensor, Tensor]  # gradients as they are now [P] each, metrics [R], errors of rows [B / M]
+Piece = tuple[list[Tensor], Tensor, Tensor]  # gradients [P] each, metrics [R], errors of rows [B / M]
 Found = tuple[Tensor | Mapping[str, Tensor], Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True)
 class Microbatches:
-    """How batches are cut, and which parts this learner computes."""
+    """Division of batches into microbatches, and this learner's share."""
 
     count: int  # M, a multiple of the learners
     context: DistributedContext
 
     @property
     def own(self) -> range:
-        """Numbers of this learner's parts."""
+        """Indices of this learner's microbatches."""
         each = self.count // self.context.world_size
         return range(self.context.rank * each, (self.context.rank + 1) * each)
 
-    def join(self, parts: Iterable[Part]) -> tuple[Tensor, Tensor]:
-        """Return the mean metrics of all parts [R], and the errors of all rows [B]; gradients become their mean.
+    def join(self, pieces: Iterable[Piece]) -> tuple[Tensor, Tensor]:
+        """Average gradients (in place) and metrics [R] over all microbatches, and gather the errors of all rows [B].
 
         Args:
-            parts: of this learner, each computed when it is asked for; all leave gradients in the same tensors.
+            pieces: of this learner, computed lazily; all leave gradients in the same tensors.
         """
         if self.count == 1:
-            ((_, metrics, rows),) = parts
+            ((_, metrics, rows),) = pieces
             return metrics, rows
         ours: list[Tensor] = []
         gradients: list[Tensor] = []
         metrics = torch.zeros(0)
-        for gradients, metrics, rows in parts:
+        for gradients, metrics, rows in pieces:
             ours.append(torch.cat([*gradients, metrics, rows]))
         every = self.context.all_gather(torch.stack(ours))  # [M, P + R + B / M]
         total = every[0].clone()
-        for part in every[1:]:
-            total += part
+        for piece in every[1:]:
+            total += piece
         total /= self.count
         end = 0
         for gradient in gradients:
@@ -69,11 +69,11 @@ class Microbatches:
 
 
 class TorchOffPolicyLearner(OffPolicyLearner):
-    """`OffPolicyLearner` of a loss of networks.
+    """Learner that minimizes a loss.
 
-    A loss returns `(loss, metrics)`: a tensor, or a tensor for each optimizer by its name, and scalars to be reported.
-    `td_error` [B] among the metrics is what prioritized replay draws by. A loss that is a generator yields several
-    such pairs; the optimizers of one take a step before the next is computed.
+    A loss returns `(loss, metrics)`: a tensor, or a tensor for each optimizer by name, and scalars to log. The metric
+    `td_error` [B] sets the priorities of prioritized replay. A loss may be a generator of several such pairs; the
+    optimizers of one take a step before the next is computed.
     """
 
     def __init__(
@@ -88,15 +88,17 @@ class TorchOffPolicyLearner(OffPolicyLearner):
         microbatches: int = 1,
         context: DistributedContext | None = None,
     ) -> None:
-        """Draw the networks.
+        """Initialize the networks.
 
         Args:
-            networks: makes them, given the device.
-            settings: passed to the loss; its `tau` and `target_every` say how targets follow.
-            threads: of its arithmetic on a CPU, which may change last bits.
-            device: where it computes.
-            microbatches: parts that batches are cut into.
-            context: of several learners, which compute the parts of a batch; None: this one computes all.
+            networks: makes the networks, given the device.
+            loss: of these networks.
+            settings: passed to the loss; `tau` and `target_every` control target updates.
+            max_grad_norm: maximum gradient norm; None: no clipping.
+            threads: CPU threads, which may change the last bits.
+            device: to train on.
+            microbatches: microbatches per batch.
+            context: of data-parallel learners, which share the microbatches; None: a single learner.
         """
         self.networks, self.updates = networks(device=device), 0
         self.architecture = self.networks.architecture
@@ -107,7 +109,7 @@ class TorchOffPolicyLearner(OffPolicyLearner):
         self._compared = 0
 
     def update(self, batch: Any, rate: float) -> tuple[Metrics, Floats]:
-        """See `OffPolicyLearner.update`; of `SampledRows` only this learner's parts are read."""
+        """See `OffPolicyLearner.update`; only this learner's share of `SampledRows` is read."""
         if not isinstance(batch, SampledRows):
             return self._learn([batch], rate)
         if self._reader is None:
@@ -115,14 +117,14 @@ class TorchOffPolicyLearner(OffPolicyLearner):
         cut = self._microbatches
         return self._learn([self._reader.gather(batch.part(k, cut.count)) for k in cut.own], rate)
 
-    def _learn(self, parts: Sequence[Any], rate: float) -> tuple[Metrics, Floats]:
-        """Make U updates by this learner's parts of U batches."""
-        networks, cut, (U, size) = self.networks, self._microbatches, parts[0].ids.shape
+    def _learn(self, pieces: Sequence[Any], rate: float) -> tuple[Metrics, Floats]:
+        """Make U updates with this learner's microbatches of U batches."""
+        networks, cut, (U, size) = self.networks, self._microbatches, pieces[0].ids.shape
         drawn = networks.draw_noise(self.updates, U, size * cut.count)
         noise = None if drawn is None else copy_to(drawn, self._device)
         metrics: dict[str, list[Tensor]] = {}
         td_errors = []
-        for u, batches in enumerate(zip(*map(networks.batches, parts), strict=True)):
+        for u, batches in enumerate(zip(*map(networks.batches, pieces), strict=True)):
             networks.begin(self.updates)
             self.updates += 1
             stages, td_error = [], torch.zeros(0)
@@ -148,14 +150,14 @@ class TorchOffPolicyLearner(OffPolicyLearner):
             return iter(self._loss(*given))
         return iter([compute_loss(self._loss, *given)])
 
-    def _step(self, parts: Iterable[Found], rate: float) -> tuple[dict[str, Tensor], Tensor]:
-        """Take a step of the optimizers that parts name, against their mean loss; returns metrics, and errors of rows."""
+    def _step(self, results: Iterable[Found], rate: float) -> tuple[dict[str, Tensor], Tensor]:
+        """Step the optimizers on the mean loss of all microbatches, and return metrics and errors of rows."""
         vectors = self.networks.vectors
         names: list[str] = []
         optimizers: list[str] = []
 
-        def differentiate() -> Iterator[Part]:
-            for losses, metrics in parts:
+        def differentiate() -> Iterator[Piece]:
+            for losses, metrics in results:
                 losses = losses if isinstance(losses, Mapping) else dict.fromkeys([*vectors][:1], losses)
                 for optimizer, loss in losses.items():
                     nothing = loss.detach().new_zeros(0)
@@ -174,7 +176,7 @@ class TorchOffPolicyLearner(OffPolicyLearner):
 
     @contextmanager
     def training_context(self) -> Iterator[None]:
-        """See `OffPolicyLearner.training_context`: with its threads."""
+        """See `OffPolicyLearner.training_context`; sets and restores the number of threads."""
         try:
             with computing_with(self._threads, self._device):
                 yield
@@ -184,7 +186,7 @@ class TorchOffPolicyLearner(OffPolicyLearner):
             self._reader = None
 
     def checksum(self) -> int:
-        """See `TorchLearner.checksum`: of the parameters that act, but only now and then."""
+        """See `TorchLearner.checksum`; computed from the acting parameters every `COMPARED_EVERY` updates."""
         before, self._compared = self._compared, self.updates // COMPARED_EVERY
         return self.updates if self._compared == before else zlib.crc32(self.weights(0).parameters.data)
 
@@ -214,7 +216,7 @@ class TorchOffPolicyLearner(OffPolicyLearner):
 
 
 def _chain(first: Found, others: Iterable[Iterator[Found]]) -> Iterator[Found]:
-    """Give the results of one stage of all parts, each computed once the one before it was differentiated."""
+    """Yield the results of one stage for all microbatches, each computed after the previous one's backward pass."""
     yield first
     for stage in others:
         yield next(stage)

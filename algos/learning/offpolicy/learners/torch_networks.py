@@ -1,4 +1,4 @@
-"""Networks that losses of off-policy algorithms are computed of, with their targets and parameter vectors."""
+"""Networks of off-policy algorithms, with their targets and parameter vectors."""
 
 import math
 from collections.abc import Iterator
@@ -25,13 +25,13 @@ from paddock.algos.networks.training import ParameterVector, copy_network, init_
 
 
 class Networks:
-    """Networks of one policy, with one parameter vector for each optimizer.
+    """Networks of one policy, with one parameter vector per optimizer.
 
     Attributes:
-        architecture: of the network that acts.
+        architecture: of the acting network.
         learned: modules by optimizer.
-        vectors: their parameters, gradients and moments, of the network that acts first.
-        targets: by name, parameters of a target network, and the optimizer whose vector they follow.
+        vectors: their parameters, gradients and moments; the acting network comes first.
+        targets: by name, parameters of a target network, and the optimizer whose parameters they track.
     """
 
     architecture: Architecture
@@ -41,15 +41,15 @@ class Networks:
     _device: torch.device
 
     def batches(self, batch: Any) -> Iterator[AnyBatch]:
-        """Move a batch to the device; returns what each update learns from."""
+        """Move a batch to the device and yield the batch of each update."""
         return TorchBatch.split(batch, self.architecture, self._device)
 
     def acting(self, rollout: int | None) -> NDArray[np.float32]:
-        """Return the parameters that act, with the exploration noise of a rollout if there is any; None: without."""
+        """Return the acting parameters, with the exploration noise of `rollout` if given and if networks are noisy."""
         return next(iter(self.vectors.values())).parameters()
 
     def draw_noise(self, first: int, updates: int, rows: int) -> NDArray[np.float32] | None:
-        """Return the noise of updates [U, draws, B, A]; None: losses need none."""
+        """Return the noise of updates [U, draws, B, A]; None if losses need none."""
         return None
 
     def begin(self, update: int) -> None:
@@ -57,7 +57,7 @@ class Networks:
         return
 
     def backward(self, optimizer: str, loss: Tensor) -> None:
-        """Leave the gradient of a loss in the vector of one optimizer, and nowhere else."""
+        """Compute the gradient of a loss in the vector of one optimizer only."""
         self.vectors[optimizer].gradient.zero_()
         parameters = self.learned[optimizer].parameters()
         loss.backward(inputs=[each for each in parameters if each.numel() and each.requires_grad])
@@ -68,12 +68,13 @@ class Networks:
 
 
 class QNetwork(nn.Module):
-    """Estimate of the returns of each action [B, A, N]; dueling where the architecture is shared.
+    """Q-network with N estimates of each action's return [B, A, N]; dueling if the architecture is shared.
 
-    The parameters of what acts come first, as in `ActorCritic`.
+    The acting parameters come first, as in `ActorCritic`.
     """
 
     def __init__(self, architecture: Architecture, estimates: int, seed: int) -> None:
+        """Initialize the network."""
         super().__init__()
         self._shape = architecture.head.width, estimates
         self._distributional = architecture.support is not None
@@ -85,6 +86,7 @@ class QNetwork(nn.Module):
         init_layers(self, np.random.default_rng(seed % 2**63))
 
     def forward(self, obs: Tensor) -> Tensor:
+        """Map observations to estimates [B, A, N]."""
         features = self.policy_encoder(obs)
         q: Tensor = self.policy_head(features).unflatten(1, self._shape)
         if self.value_head is None:
@@ -92,7 +94,7 @@ class QNetwork(nn.Module):
         return q - q.mean(1, keepdim=True) + self.value_head(features).unsqueeze(1)
 
     def acting(self) -> Tensor:
-        """Return the parameters [P] that act: atoms as they are, of quantiles their mean without what actions share."""
+        """Return the acting parameters [P]: all atoms, or the mean of quantiles without the shared state value."""
         shared = [None, None] if self.value_head is None else [self.value_head.weight, self.value_head.bias]
         own = [self.policy_head.weight, self.policy_head.bias]
         heads = [self._acting(a.unflatten(0, self._shape), v) for a, v in zip(own, shared, strict=True)]
@@ -106,7 +108,7 @@ class QNetwork(nn.Module):
 
 
 class QNetworks(Networks):
-    """Action values and their target network: N numbers for each action, of which N = 1 is the expected return."""
+    """Q-network and its target, with N estimates per action; N = 1 is the expected return."""
 
     def __init__(
         self,
@@ -119,12 +121,16 @@ class QNetworks(Networks):
         precision: str,
         device: str,
     ) -> None:
-        """Draw the networks.
+        """Initialize the networks.
 
         Args:
-            quantiles: N; None: one number, or the architecture's support of atoms.
+            architecture: of the network.
+            seed: of the initial parameters.
+            quantiles: N; None: one estimate, or the architecture's support of atoms.
             noisy_sigma: see `NoisyNetworks`; None: no noise.
-            precision: float32, or bfloat16: encoders in mixed precision, all after them in float32.
+            adam_epsilon: Adam's epsilon.
+            precision: float32, or bfloat16 for mixed precision in encoders.
+            device: to train on.
         """
         self.architecture, self._device = architecture, torch.device(device)
         self.support = support = architecture.support
@@ -156,7 +162,7 @@ class QNetworks(Networks):
         return (q if legal is None else masked(q, legal)).argmax(1)
 
     def begin(self, update: int) -> None:
-        """See `Networks.begin`: noisy networks draw new noise."""
+        """See `Networks.begin`; resamples the noise of noisy networks."""
         if self._noisy is not None:
             self._noisy.resample(update)
 
@@ -178,10 +184,9 @@ class QNetworks(Networks):
 
 
 class RecurrentQNetworks(Networks):
-    """Action values of a network with a memory, and their target network.
+    """Recurrent Q-network and its target.
 
-    The network is that of an actor and a critic: the actor's outputs are the values, or advantages beside the
-    critic's value.
+    It is an actor-critic network whose actor outputs are the action values, or, if dueling, the advantages.
     """
 
     def __init__(
@@ -194,7 +199,7 @@ class RecurrentQNetworks(Networks):
         precision: str,
         device: str,
     ) -> None:
-        """Draw the networks; see `QNetworks`."""
+        """Initialize the networks; see `QNetworks`."""
         self.architecture, self._device, self._dueling = architecture, torch.device(device), dueling
         self.online = ActorCritic(architecture, seed)
         init_layers(self.online, np.random.default_rng(seed % 2**63))
@@ -205,7 +210,7 @@ class RecurrentQNetworks(Networks):
         self.targets = {"targets": (targets, "q")}
 
     def unroll(self, network: ActorCritic, batch: TorchSequences, burn_in: int) -> tuple[Tensor, Tensor]:
-        """Return action values [length + n, B, A], and the memory after each step; none is learned in the burn-in."""
+        """Return action values [length + n, B, A] and the recurrent states after each step; burn-in has no gradient."""
         state = batch.state
         if burn_in:
             with torch.no_grad():
@@ -214,12 +219,12 @@ class RecurrentQNetworks(Networks):
         return self._values(out, value), states
 
     def step(self, network: ActorCritic, obs: Tensor, state: Tensor) -> Tensor:
-        """Return action values [F, A] of single observations with the memory before them."""
+        """Return action values [F, A] of single observations, given the recurrent state before them."""
         out, value, _ = network.step(obs, state)
         return self._values(out, value)
 
     def _values(self, out: Tensor, value: Tensor) -> Tensor:
-        """Return action values [..., A]; advantages are less their mean over what is legal."""
+        """Return action values [..., A]; dueling subtracts the mean advantage of legal actions."""
         if not self._dueling:
             return out
         legal = out > LOWEST / 2
@@ -232,14 +237,15 @@ class RecurrentQNetworks(Networks):
 
 
 class Critic(nn.Module):
-    """Estimate of returns [B, N]: of actions [B, A] in [-1, 1], or of each choice where none is given.
+    """Critic [B, N] of continuous actions [B, A] in [-1, 1], or of each discrete action.
 
-    Actions enter behind what encodes observations.
+    Actions are concatenated to the encoded observations.
     """
 
     def __init__(
         self, architecture: Architecture, hidden_sizes: tuple[int, ...], actions: int, outputs: int, seed: int
     ) -> None:
+        """Initialize the network."""
         super().__init__()
         generator = torch.Generator().manual_seed(seed % 2**63)
         first, width = first_layers(architecture, generator)
@@ -248,6 +254,7 @@ class Critic(nn.Module):
         self.value_head = linear(wide, outputs, 1.0, generator)
 
     def forward(self, obs: Tensor, action: Tensor | None) -> Tensor:
+        """Map observations and actions to estimates [B, N]."""
         features = self.observation_encoder(obs)
         value: Tensor = self.value_head(
             self.joint_encoder(features if action is None else torch.cat([features, action], 1))
@@ -256,7 +263,7 @@ class Critic(nn.Module):
 
 
 class ActorCriticNetworks(Networks):
-    """An actor, its critics, their targets, and the temperature; each network has an encoder of its own."""
+    """Actor, critics, their targets, and the temperature; each network has its own encoder."""
 
     def __init__(
         self,
@@ -269,13 +276,17 @@ class ActorCriticNetworks(Networks):
         precision: str,
         device: str,
     ) -> None:
-        """Draw the networks; see `QNetworks`.
+        """Initialize the networks; see `QNetworks`.
 
         Args:
-            architecture: of the actor, whose outputs are A numbers, 2A of a squashed Gaussian, or scores of choices;
-                critics have its encoder, widths and activation.
-            seed: of the first parameters, and of the noise of updates.
-            quantiles: of returns, N for each critic; None: their mean.
+            architecture: of the actor, with A outputs, 2A for a squashed Gaussian, or one per discrete action; critics
+                have the same encoder, hidden sizes and activation.
+            seed: of the initial parameters and the noise of updates.
+            objective: settings of the loss.
+            quantiles: N of each critic; None: the expected return.
+            adam_epsilon: Adam's epsilon.
+            precision: see `QNetworks`.
+            device: to train on.
         """
         self.architecture, self._device, self._draws = architecture, torch.device(device), objective.draws
         head = architecture.head
@@ -311,46 +322,46 @@ class ActorCriticNetworks(Networks):
 
     @property
     def alpha(self) -> Tensor:
-        """The temperature, without a gradient."""
+        """Temperature, without gradient."""
         return self.log_alpha.detach()[0].exp() if self._learns_alpha else self._alpha
 
     def critics(self, obs: Tensor, action: Tensor | None) -> Tensor:
-        """Return what each critic gives of actions, or of all choices, [C, B, N]."""
+        """Return each critic's estimates [C, B, N] of actions, or of all discrete actions."""
         return torch.stack([critic(obs, action) for critic in self._critics])
 
     def target_critics(self, obs: Tensor, action: Tensor | None) -> Tensor:
-        """Return what each target critic gives, [C, B, N]."""
+        """Return each target critic's estimates [C, B, N]."""
         return torch.stack([critic(obs, action) for critic in self._target_critics])
 
     def first_critic(self, obs: Tensor, action: Tensor) -> Tensor:
-        """Return what the first critic gives of actions, [B, N]."""
+        """Return the first critic's estimates [B, N]."""
         value: Tensor = self._critics[0](obs, action)
         return value
 
     def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw actions [B, A] of the squashed Gaussian by noise [B, A]; returns them and their log-densities [B]."""
+        """Sample actions [B, A] of the squashed Gaussian with noise [B, A]; return them and their log-densities [B]."""
         return squashed(self.actor.policy(obs), noise)
 
     def log_probabilities(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the probabilities of all choices [B, K] and their logarithms, which are 0 of what is not legal."""
+        """Return the probabilities of all discrete actions [B, K] and their logarithms, 0 for illegal actions."""
         logs = self.actor.policy(obs).log_softmax(1)
         share = logs.exp()
         return share, torch.where(share > 0, logs, 0)
 
     def choices_share(self, obs: Tensor) -> Tensor | float:
-        """Return the entropy of uniform legal choices as a share of that of all choices; 1 where all are legal."""
+        """Return the entropy of a uniform policy over legal actions relative to that over all actions."""
         legal = legal_in(self.architecture.inputs, obs)
         if legal is None:
             return 1.0
         return legal.sum(1).clamp(min=1).log().mean() / math.log(max(legal.shape[1], 2))
 
     def draw_noise(self, first: int, updates: int, rows: int) -> NDArray[np.float32]:
-        """See `Networks.draw_noise`: that of the C backend."""
+        """See `Networks.draw_noise`; the noise equals that of the C backend."""
         return self._blocks.take((self._draws, rows, self._actions), first, updates)
 
 
 def squashed(out: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Draw actions [B, A] by noise [B, A] from means and log deviations [B, 2A]; returns them and log-densities [B]."""
+    """Sample tanh-Gaussian actions [B, A] from means and log stds [B, 2A]; return them and their log-densities [B]."""
     mean, log_std = out.chunk(2, 1)
     log_std = log_std.clamp(*LOG_STD)
     u = mean + log_std.exp() * noise

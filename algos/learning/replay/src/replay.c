@@ -1,14 +1,14 @@
-/* What batches of a replay are made by: draws by whole numbers, a sum tree of priorities, and rows gathered.
+/* Sampling and gathering of replay batches: random integers, a sum tree of priorities, and rows.
  *
- * All but the rewards are whole numbers, and these are added in the order of their steps: the same bits everywhere. What
- * algos/learning/replay has in NumPy too. */
+ * Results are bit-identical everywhere and equal to the NumPy versions in algos/learning/replay, since only rewards are
+ * floats, and they are added in step order. */
 
 #include <stdint.h>
 #include <string.h>
 
-#define REPLAY_ABI 2 /* goes up with every change that library.py must know of */
-#define TOGETHER 16  /* ways down the tree that are gone side by side, so that one need not wait for the other's memory */
-#define AHEAD 8      /* rows that are fetched before they are needed */
+#define REPLAY_ABI 2   /* raise with every change to the interface of library.py */
+#define INTERLEAVED 16 /* tree descents interleaved to hide memory latency */
+#define AHEAD 8        /* rows prefetched */
 
 int native_abi(void) { return REPLAY_ABI; }
 
@@ -20,7 +20,7 @@ void scale_words(const uint64_t *words, int64_t length, uint64_t count, int64_t 
     for (int64_t i = 0; i < length; i++) out[i] = first + (int64_t)scale(words[i], count);
 }
 
-/* nodes: [2 size], of which node k is the sum of 2k and 2k + 1, and the last `size` are the leaves; a power of two. */
+/* nodes: [2 size], size a power of two; node k is the sum of nodes 2k and 2k + 1; the last `size` are the leaves. */
 
 void set_leaves(uint64_t *nodes, int64_t size, const int64_t *at, const uint32_t *leaves, int64_t length)
 {
@@ -34,15 +34,15 @@ void sum_leaves(uint64_t *nodes, int64_t size)
     for (int64_t k = size - 1; k; k--) nodes[k] = nodes[2 * k] + nodes[2 * k + 1];
 }
 
-/* Draw `batch` leaves, one of each of as many equal parts of the sum, as often as the words last. */
+/* Sample leaves, stratified: one from each of `batch` equal ranges of the sum, repeated for all words. */
 void draw_leaves(
     const uint64_t *nodes, int64_t size, const uint64_t *words, int64_t length, int64_t batch, int64_t *out)
 {
     const uint64_t share = nodes[1] / batch, rest = nodes[1] % batch;
-    for (int64_t start = 0; start < length; start += TOGETHER) {
-        const int64_t count = length - start < TOGETHER ? length - start : TOGETHER;
-        uint64_t left[TOGETHER];
-        int64_t node[TOGETHER];
+    for (int64_t start = 0; start < length; start += INTERLEAVED) {
+        const int64_t count = length - start < INTERLEAVED ? length - start : INTERLEAVED;
+        uint64_t left[INTERLEAVED];
+        int64_t node[INTERLEAVED];
         for (int64_t i = 0; i < count; i++) {
             const uint64_t part = (start + i) % batch;
             const uint64_t low = part * share + part * rest / batch;
@@ -61,14 +61,14 @@ void draw_leaves(
     }
 }
 
-/* Rows of a ring, whose length is a power of two, and where their fields lie. */
+/* Rings of rows, whose lengths are powers of two, and the offsets of their fields. */
 struct rows {
-    const char *ring, *finals; /* of transitions; of the observations that truncated steps led to */
+    const char *ring, *finals; /* transitions; final observations of truncated steps */
     int64_t mask, finals_mask; /* lengths - 1 */
     int64_t row_bytes, final_bytes, obs_bytes, action_bytes;
     int64_t obs_at, action_at, reward_at, end_at, final_at; /* bytes from a row's beginning */
-    int64_t num_envs, steps;                                   /* N; n of a window */
-    int64_t frames, zeros; /* of an observation; whether zeros are ahead of an episode's first one, or that one again */
+    int64_t num_envs, steps;                                /* N; n of a window */
+    int64_t frames, zeros; /* frames of a stack; whether episodes start with zeros or repeat their first frame */
     const float *powers;                                    /* [n + 1], of gamma */
 };
 
@@ -96,8 +96,7 @@ static const char *find_row(const struct rows *rows, int64_t id)
     return rows->ring + (id & rows->mask) * rows->row_bytes;
 }
 
-/* The observation of row `id`, or, where `newest` is given, the one that the row led to: frames from there back to the
- * beginning of the episode. */
+/* Copy the observation of row `id`, or its final observation if `newest` is given, with the episode's older frames. */
 static void copy_obs(const struct rows *rows, int64_t id, const char *newest, char *out)
 {
     const int64_t bytes = rows->obs_bytes;
@@ -113,7 +112,7 @@ static void copy_obs(const struct rows *rows, int64_t id, const char *newest, ch
     }
 }
 
-/* The windows that begin at rows `ids`; an end is -1 of a terminal state, 0 of none, k of the final observation k - 1. */
+/* Gather the windows that begin at rows `ids`. Ends are -1: terminated, 0: continues, k: truncated, final obs k - 1. */
 void gather_windows(const struct rows *rows, const int64_t *ids, int64_t length, const struct gathered *out)
 {
     for (int64_t i = 0; i < length; i++) {
