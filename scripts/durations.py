@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Sum up how long tests took, from pytest's reports: `scripts/durations.py JUNIT.xml... > tests/durations.txt`.
+"""Sum the durations of tests in pytest's reports: `scripts/durations.py JUNIT.xml... > tests/durations.txt`.
 
-tests/lanes.py reads the table: the longest files begin first, and `scripts/check --fast` leaves them out.
+tests/lanes.py reads the table: the longest files start first, and `scripts/check --fast` skips them.
 """
 
 import argparse
@@ -10,9 +10,9 @@ from collections import defaultdict
 
 
 def main() -> None:
-    """Print seconds by the clock and of the processor, for each file or for the longest tests."""
+    """Print wall time and processor time, for each file or for the longest tests."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("reports", nargs="+", metavar="JUNIT.xml", help="what pytest --junit-xml wrote")
+    parser.add_argument("reports", nargs="+", metavar="JUNIT.xml", help="written by pytest --junit-xml")
     parser.add_argument("--tests", type=int, default=0, metavar="N", help="show the N longest tests instead")
     arguments = parser.parse_args()
     tests: dict[str, tuple[float, float]] = {}
@@ -31,7 +31,7 @@ def main() -> None:
         files[name.partition("::")[0]].append(took)
     sums = {name: [sum(column) for column in zip(*each, strict=True)] for name, each in files.items()}
     seconds, processor = (sum(both[k] for both in sums.values()) for k in (0, 1))
-    print(f"{len(tests)} tests, {seconds:.0f} s, of the processor {processor:.0f} s\n")
+    print(f"{len(tests)} tests, {seconds:.0f} s wall time, {processor:.0f} s processor time\n")
     print("seconds  processor  tests  file")
     for name, (seconds, processor) in sorted(sums.items(), key=lambda item: -item[1][0]):
         print(f"{seconds:7.1f}  {processor:9.1f}  {len(files[name]):5}  {name}")

@@ -1,12 +1,12 @@
-"""Reference runs: short recipes of every algorithm, and the sha256 of the metrics each of them writes.
+"""Reference runs: short recipes of every algorithm, and the sha256 of their metrics.
 
-A change that is meant to keep behaviour keeps these hashes. Rows that learn in C are the same on every processor;
-rows marked `torch` or `box2d` round differently on another processor class, so the table holds one column a class.
+A change that preserves behaviour preserves these hashes. Recipes that learn in C are identical on every processor;
+those marked `torch` or `box2d` round differently by processor class, so the table has a column for each class.
 
-    python scripts/reference_runs.py                    play all recipes and print their hashes
-    python scripts/reference_runs.py ppo_serial sac     play these
-    python scripts/reference_runs.py --check            compare with scripts/reference_runs.json; exit 1 if one differs
-    python scripts/reference_runs.py --update           write what differs or is missing into that table
+    python scripts/reference_runs.py                    run all recipes and print their hashes
+    python scripts/reference_runs.py ppo_serial sac     run these
+    python scripts/reference_runs.py --check            compare with scripts/reference_runs.json; exit 1 on a difference
+    python scripts/reference_runs.py --update           write new and different hashes to that table
 """
 
 import argparse
@@ -34,7 +34,7 @@ ES = "algo.population=16 algo.pairs_per_task=2 algo.hidden_sizes=[16] algo.eval_
 GROUND = (
     "algo.num_steps=16 algo.minibatch_size=64 budget.iterations=4 algo.eval_every_iterations=2 algo.eval_episodes=4"
 )
-# name -> (what rounds by processor class, or "", and the overrides)
+# name -> (the library that rounds by processor class, or "", and the overrides)
 RECIPES = {
     "es_serial": ("", f"algo=es env=cartpole {SERIAL} {ES} budget.iterations=5"),
     "es_dask": ("", f"algo=es env=cartpole compute=dask {ES} budget.iterations=5"),
@@ -99,17 +99,17 @@ RECIPES = {
 
 
 def processor_class() -> str:
-    """Return the instruction sets that decide how torch and Box2D round here, as `x86_64-avx2`."""
+    """Return the instruction set that determines the rounding of torch and Box2D, such as `x86_64-avx2`."""
     flags = Path("/proc/cpuinfo").read_text() if os.path.exists("/proc/cpuinfo") else ""
     machine = os.uname().machine
     return f"{machine}-{'avx512' if 'avx512f' in flags else 'avx2' if 'avx2' in flags else 'base'}"
 
 
 def play(name: str) -> str:
-    """Play a recipe in a folder of its own and return the sha256 of its metrics.
+    """Run a recipe in a temporary folder, and return the sha256 of its metrics.
 
     Raises:
-        RuntimeError: the command failed; the message holds the end of its error output.
+        RuntimeError: the command failed; the message contains the end of its error output.
     """
     overrides = RECIPES[name][1]
     with tempfile.TemporaryDirectory() as folder:
@@ -134,21 +134,21 @@ def play(name: str) -> str:
 
 
 def _split(overrides: str) -> list[str]:
-    """Return the overrides as words; of a repeated key or group the last one counts."""
+    """Split the overrides; the last one of a repeated key or group counts."""
     return list({word.partition("=")[0]: word for word in overrides.split()}.values())
 
 
 def main() -> int:
-    """Play, print, and compare or write the table."""
+    """Run, print, and compare or write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="RECIPE", help=f"of {', '.join(RECIPES)}; none: all of them")
+    parser.add_argument("names", nargs="*", metavar="RECIPE", help=f"{', '.join(RECIPES)} (all)")
     parser.add_argument("--check", action="store_true", help="compare with the table")
     parser.add_argument("--update", action="store_true", help="write the table")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="recipes played at once")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="number of concurrent runs")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.names) - set(RECIPES))
     if unknown:
-        parser.error(f"no recipe {', '.join(unknown)}; choose from {', '.join(RECIPES)}")
+        parser.error(f"unknown recipe {', '.join(unknown)}; allowed: {', '.join(RECIPES)}")
     names = arguments.names or list(RECIPES)
     table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
     processor, different = processor_class(), []

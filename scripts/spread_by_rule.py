@@ -1,10 +1,10 @@
-"""Play MPE's simple spread by a rule, to know what is left to learn: each agent goes to a landmark of its own.
+"""Evaluate a rule in MPE's simple spread as a reference: each agent goes to its own landmark.
 
     python scripts/spread_by_rule.py [EPISODES]
 
-The episodes are those of `python -m paddock.evaluate RUN seed=1 env=mpe_spread`. Landmarks are divided once, by the
-least way that all agents go together. Prints the mean return of an agent, and of an episode as papers on OpenAI's
-original count it: each agent is paid the sum of all, and counts itself among those that it runs into.
+The episodes are those of `python -m paddock.evaluate RUN seed=1 env=mpe_spread`. Landmarks are assigned once, with the
+least total distance. Prints the mean return per agent, and per episode in the units of papers on OpenAI's original,
+where each agent receives the sum of all rewards and counts itself as a collision.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
+sys.path.insert(0, str(ROOT))  # Python adds only the script's own folder
 
 import numpy as np  # noqa: E402
 
@@ -21,13 +21,13 @@ from paddock.algos.common.keys import Stream, episode_seed  # noqa: E402
 from scripts.bench.harness import positive_int, require_package, run_script  # noqa: E402
 
 STEPS, AGENTS = 25, 3
-AHEAD = 0.3  # seconds for which a speed goes on before the damping has taken it
-NEAR = 0.05  # a landmark: nothing is done
+AHEAD = 0.3  # seconds of motion at the current speed until damping stops it
+NEAR = 0.05  # distance to a landmark within which an agent does nothing
 ACTIONS = {(0, -1): 1, (0, 1): 2, (1, -1): 3, (1, 1): 4}  # axis and sign
 
 
 def main() -> None:
-    """Print what the rule comes to."""
+    """Print the returns of the rule."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("episodes", nargs="?", type=positive_int, default=300, metavar="EPISODES", help="(300)")
     episodes = parser.parse_args().episodes
@@ -49,7 +49,7 @@ def main() -> None:
             left = [goal[k] - state.p_pos - AHEAD * state.p_vel for k, state in enumerate(states)]
             _, rewards, _, _, _ = env.step({agent: _towards(one) for agent, one in zip(env.agents, left, strict=True)})
             paid += sum(rewards.values()) / AGENTS
-            met = sum(scenario.reward(agent, world) for agent in world.agents)  # -1 for each that another runs into
+            met = sum(scenario.reward(agent, world) for agent in world.agents)  # -1 for each collision
             original += AGENTS * scenario.global_reward(world) + met - AGENTS
         ours.append(paid)
         theirs.append(original)
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _towards(left: np.ndarray) -> int:
-    """Return the action that goes along the longer axis."""
+    """Return the action that moves along the longer axis."""
     axis = int(abs(left[1]) > abs(left[0]))
     return 0 if abs(left[axis]) < NEAR else ACTIONS[axis, int(np.sign(left[axis]))]
 

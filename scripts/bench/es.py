@@ -1,17 +1,17 @@
-"""One generation of ES on BipedalWalker: Paddock's local pool against multiprocessing.Pool with a NumPy policy.
+"""Compare a generation of ES on BipedalWalker with multiprocessing.Pool and a NumPy policy.
 
     python scripts/bench/es.py [--native] [--quick] [--json PATH]
 
-The peer is what one would write without Paddock: each process keeps a Gymnasium environment and plays one member at a
-time. Both sides play the same members (same parameters, episode seeds and cap) in turn, repeatedly. Paddock's time is
-that of a whole iteration of `ES.plan`, with observation statistics and update; the peer's is its episodes alone.
-Members are spread around the mean of the second iteration; most episodes end by a fall, the others at the cap.
+Each process of the peer keeps a Gymnasium environment and plays one member at a time. Both sides play the same members
+(same parameters, episode seeds and cap) in interleaved runs. Paddock's time is that of a whole iteration of `ES.plan`,
+with observation statistics and update; the peer's is that of the episodes alone. The members are those of the second
+iteration; most episodes end with a fall, the others at the cap.
 
-The peer's Box2D world remembers earlier episodes (Paddock's is new for each), and its actions are rounded otherwise, so
-many of its episodes take another course: each side's own steps are counted, and steps/s are compared.
+Episodes differ between the sides, since the peer's Box2D world keeps state between episodes and its actions are rounded
+differently. Each side's own steps are counted, and steps/s are compared.
 
-With --native, ours are the native environments, on a pool of processes or on threads, whichever a pilot finds faster;
-and there is a second peer, EnvPool with one batched NumPy policy (contenders/generation.py). The best peer counts.
+With --native, Paddock uses native environments, on processes or threads, whichever is faster in a pilot run, and EnvPool
+with a batched NumPy policy is a second peer (contenders/generation.py). The best peer counts.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
+sys.path.insert(0, str(ROOT))  # Python adds only the script's own folder
 
 import numpy as np  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
@@ -47,15 +47,22 @@ from scripts.bench.harness import Report  # noqa: E402
 
 TARGET, NATIVE_TARGET = 1.0, 10.0  # ours / best peer, environment steps/s
 DRIVER_MEMBERS = 512
-CHUNK_SIZES = (1, 2, 4)  # of the processes; the best of them is taken
-BATCHES = ((64, 16), (64, 32), (128, 32), (128, 64), (256, 64), (256, 128))  # of EnvPool, environments and batch; too
+CHUNK_SIZES = (1, 2, 4)  # of the processes; the best counts
+BATCHES = (
+    (64, 16),
+    (64, 32),
+    (128, 32),
+    (128, 64),
+    (256, 64),
+    (256, 128),
+)  # EnvPool's environments and batch; the same
 PACKAGES = ("paddock", "numpy", "gymnasium", "box2d", "distributed")
-Peer = tuple[str, Callable[[], Report]]  # a setting, and what plays a generation with it
+Peer = tuple[str, Callable[[], Report]]  # a setting, and the function that plays a generation with it
 PEERS = {"peer": "multiprocessing + NumPy", "envpool": "EnvPool + NumPy"}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run all sides in turn, print medians and their ratio; returns 1 if ours is below the target, else 0."""
+    """Run all sides in turn, and print medians and their ratio; return 1 if the target is missed, else 0."""
     options = _options(arguments)
     target = NATIVE_TARGET if options.native else TARGET
     spawn = multiprocessing.get_context("spawn")
@@ -72,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
             )
         }
         if options.native and find_spec("envpool") is None:
-            print("EnvPool is left out: pip install envpool", flush=True)
+            print("EnvPool is skipped; to include it: pip install envpool", flush=True)
         elif options.native:
             peers["envpool"] = fastest(
                 {
@@ -83,10 +90,10 @@ def main(arguments: list[str] | None = None) -> int:
         sides = {"ours": functools.partial(play_ours, es)} | {name: play for name, (_, play) in peers.items()}
         runs = harness.in_turns(options.repeats, sides)
         driver = None if options.native else measure_driver(es.pool, options.repeats, options.overrides)
-    middle = {name: harness.medians(its) for name, its in runs.items()}
+    medians = {name: harness.medians(its) for name, its in runs.items()}
     for name, its in runs.items():
-        middle[name]["all_seconds"] = [run["seconds"] for run in its]
-    best = max(peers, key=lambda name: middle[name]["steps_per_s"])
+        medians[name]["all_seconds"] = [run["seconds"] for run in its]
+    best = max(peers, key=lambda name: medians[name]["steps_per_s"])
     ratios = [a["steps_per_s"] / b["steps_per_s"] for a, b in zip(runs["ours"], runs[best], strict=True)]
     report = {
         "machine": harness.describe_machine(),
@@ -103,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
             "hidden_sizes": list(es.hidden_sizes),
             "env": es.env.id,
         },
-        **middle,
+        **medians,
         "best": best,
         "ratios": ratios,
         "ratio": statistics.median(ratios),
@@ -115,13 +122,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def fastest(plays: Mapping[str, Callable[[], Report]]) -> Peer:
-    """The setting that plays a generation in the shortest time, tried once each where there are several."""
+    """Return the fastest setting, after one trial of each if there are several."""
     setting = min(plays, key=lambda name: plays[name]()["seconds"]) if len(plays) > 1 else next(iter(plays))
     return setting, plays[setting]
 
 
 def choose_layout(options: argparse.Namespace, stack: ExitStack) -> tuple[str, ES]:
-    """Where ours play, and ES there after its first iteration: it has a scale for observations, and all is started."""
+    """Return the fastest layout and its ES after one iteration, with observation statistics and running workers."""
 
     def start(pool: Pool, *overrides: str) -> ES:
         es = build_es(pool, options.members, options.cap, [*overrides, *options.overrides])
@@ -143,14 +150,14 @@ def choose_layout(options: argparse.Namespace, stack: ExitStack) -> tuple[str, E
 
 
 def build_es(pool: Pool, members: int, cap: int, overrides: list[str]) -> ES:
-    """ES on BipedalWalker-v3 with the settings of conf/, except those that a benchmark must fix."""
+    """Build ES on BipedalWalker-v3 with the settings of conf/, except those that a benchmark must fix."""
     fixed = [f"algo.population={members}", f"algo.episode_cap={cap}", "algo.eval_every_iterations=1000000"]
     config: Any = OmegaConf.to_container(compose_alone(["algo=es", "env=bipedal", *fixed, *overrides]), resolve=True)
     return build_algorithm(config, pool)
 
 
 def play_ours(es: ES) -> Report:
-    """One whole iteration; `es` is left in the state it had before."""
+    """Run one iteration, and restore the state of `es`."""
     before = es.state_dict()
     started = time.perf_counter()
     metrics = next(es.plan())
@@ -162,10 +169,10 @@ def play_ours(es: ES) -> Report:
 
 
 def measure_driver(pool: Pool, repeats: int, overrides: list[str]) -> Report:
-    """What a generation of 512 members costs beside its episodes, in two parts.
+    """Measure the overhead of a generation of 512 members, without its episodes.
 
-    `update_ms`: a whole iteration on a pool that answers at once: tasks, ranks, noise drawn again, gradient, Adam.
-    `dispatch_ms`: its tasks through the workers with no pair in them: pickling, Dask, the way there and back.
+    `update_ms`: an iteration on a pool that answers at once: tasks, ranks, noise, gradient, Adam.
+    `dispatch_ms`: its tasks without pairs: pickling, Dask, round trip.
     """
     answering = AnsweringPool()
     es = build_es(answering, DRIVER_MEMBERS, cap=1, overrides=overrides)
@@ -183,27 +190,29 @@ def measure_driver(pool: Pool, repeats: int, overrides: list[str]) -> Report:
 
 
 class AnsweringPool(SerialPool):
-    """A pool that knows its answers in advance, and keeps what it was asked last."""
+    """Pool that returns prepared answers, and keeps the last request."""
 
     asked: tuple[Callable[[Any], Any], list[Any]]
 
     def __init__(self) -> None:
+        """Start without answers."""
         self._answers: list[Done] = []
 
     def imap_unordered(self, fn: Callable[[Any], Any], tasks: Iterable[Any], **_: Any) -> Iterator[Done]:
+        """Yield the prepared answers."""
         self.asked = fn, list(tasks)
         if not self._answers:
             random = np.random.default_rng(0)
             for index, (shared, start, stop) in enumerate(self.asked[1]):
                 shape, width = (stop - start, 2), shared.value.problem.mlp.sizes[0]
                 moments = [Moments(100, random.normal(size=width), random.uniform(size=width))]
-                told = np.zeros((*shape, 1, 0))  # of itself the environment tells nothing
-                self._answers.append(Done(index, (random.normal(size=shape), np.full(shape, 100), moments, told)))
+                metrics = np.zeros((*shape, 1, 0))
+                self._answers.append(Done(index, (random.normal(size=shape), np.full(shape, 100), moments, metrics)))
         yield from self._answers
 
 
 def render(report: Report) -> str:
-    """The report as a table."""
+    """Format the report as a table."""
     settings, driver = report["settings"], report["driver"]
     sides = {"ours": "paddock"} | {name: title for name, title in PEERS.items() if name in report}
     lines = [
@@ -236,8 +245,8 @@ def render(report: Report) -> str:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = harness.command_line(__doc__, "under a minute: 3 repeats of 96 members")
-    parser.add_argument("overrides", nargs="*", help="other settings of Paddock's side, such as vec.num_envs=4")
-    parser.add_argument("--native", action="store_true", help="with native environments, and EnvPool as a second peer")
+    parser.add_argument("overrides", nargs="*", help="overrides of Paddock's side, such as vec.num_envs=4")
+    parser.add_argument("--native", action="store_true", help="use native environments, and EnvPool as a second peer")
     parser.add_argument("--workers", type=harness.positive_int, default=2, help="processes on each side (2)")
     parser.add_argument("--repeats", type=harness.positive_int, help="runs of each side (5)")
     parser.add_argument(

@@ -1,48 +1,37 @@
-"""How fast PPO learns: training steps/s beside peers in the same run.
+"""Compare training steps/s of PPO with peers in the same run.
 
     python scripts/bench/learn.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
 
-walker    RL-Zoo's recipe for BipedalWalker, beside Stable-Baselines3
-classic   CleanRL's recipe for CartPole, beside Stable-Baselines3
-cartpole  CartPole with each side's best settings, beside PufferLib's trainer on its own CartPole in C
-memory    CartPole with an LSTM of 64, beside sb3-contrib's RecurrentPPO
-pictures  a convolutional network on images, on one core and on a GPU if there is one, beside Stable-Baselines3
+walker    RL-Zoo's recipe for BipedalWalker, and Stable-Baselines3
+classic   CleanRL's recipe for CartPole, and Stable-Baselines3
+cartpole  CartPole with each side's best settings, and PufferLib's trainer on its own CartPole in C
+memory    CartPole with an LSTM of 64, and sb3-contrib's RecurrentPPO
+pictures  a convolutional network on images, on one core and on a GPU if there is one, and Stable-Baselines3
 
-Sides play in turns, in processes of their own (scripts/bench/peers/), each at its fastest setting of a small grid. Peers
-that are not installed are left out, with a line that says so; the extra `bench` installs them. PufferLib needs another
-torch, so --pufferlib names an interpreter that has it, and --pufferlib-source its unpacked source distribution, from
-which CartPole is compiled:
+Sides run interleaved in separate processes (scripts/bench/peers/), each at its fastest setting of a small grid. Peers
+that are not installed are skipped with a message; the extra `bench` installs them. PufferLib needs another version of
+torch, so pass its interpreter as --pufferlib and its unpacked source distribution, from which CartPole is compiled, as
+--pufferlib-source:
 
     pip install --no-deps pufferlib-core==3.0.23
     pip install rich rich_argparse nvidia-ml-py
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))  # a script's own folder is all that Python adds
+sys.path.insert(0, str(ROOT))  # Python adds only the script's own folder
 
 from paddock.envs.native import library  # noqa: E402
+from scripts.bench import harness  # noqa: E402
 from scripts.bench.contenders import contest  # noqa: E402
 from scripts.bench.contenders.contest import Contender, claim  # noqa: E402
 from scripts.bench.contenders.recipes import BIPEDAL, CARTPOLE, CLASSIC, PICTURES, PUFFER, WALKER  # noqa: E402
-from scripts.bench.harness import (  # noqa: E402
-    BUSY,
-    Report,
-    command_line,
-    describe_machine,
-    finish,
-    interpreter,
-    list_versions,
-    positive_int,
-    run_script,
-    versions,
-)
+from scripts.bench.harness import Report  # noqa: E402
 
 OURS, FILE = "paddock", "paddock_ppo.py"
 PACKAGES = ("paddock", "torch", "numpy", "gymnasium", "stable-baselines3", "scipy", "pufferlib-core")
@@ -50,7 +39,7 @@ QUICK_ROWS = ["walker", "classic", "cartpole"]
 WALKER_RATES = {"avx512": 60_000, "avx2": 45_000}  # target in steps/s on two cores, by instruction set
 CARTPOLE_RATE = 1_000_000  # target in steps/s
 SB3_TIMES, PUFFERLIB_TIMES, MEMORY_TIMES, PICTURE_TIMES = 20.0, 2.5, 5.0, {"cuda": 2.0, "cpu": 1.0}  # target ratios
-LOADS = {"PYTHONPATH": str(Path(__file__).with_name("loads"))}  # the module `premade` lies there
+LOADS = {"PYTHONPATH": str(Path(__file__).with_name("loads"))}  # contains the module `premade`
 NATIVE = ["vec=native"]
 GRID = [  # ways to use two cores
     [*NATIVE, "algo.threads=2"],
@@ -65,24 +54,22 @@ PICTURE_GRID: dict[str, list[Any]] = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the rows, print medians and ratios; return 1 if ours is below a target, else 0."""
+    """Run the rows, and print medians and ratios; return 1 if a target is missed, else 0."""
     options = read_options(arguments)
-    load = os.getloadavg()[0]
     report: Report = {
-        "machine": describe_machine(),
+        "machine": harness.describe_machine(),
         "instructions": library.widest(),
-        "versions": versions(*PACKAGES),
+        "versions": harness.versions(*PACKAGES),
         "rows": {},
     }
     print(f"{report['machine']}; instructions: {report['instructions']}")
-    print(list_versions(report), flush=True)
-    if load > BUSY:
-        print(f"the machine is busy (load {load:.1f}): trust ratios rather than rates")
+    print(harness.list_versions(report), flush=True)
+    harness.warn_if_busy()
     for name in options.rows:
         report["rows"][name] = ROWS[name](options)
         print(f"\n{contest.render(report['rows'][name])}", flush=True)
     claims = [one for row in report["rows"].values() for one in row["claims"]]
-    return finish(report, options.json, all(one["reached"] for one in claims))
+    return harness.finish(report, options.json, all(one["reached"] for one in claims))
 
 
 def bench_walker(options: argparse.Namespace) -> Report:
@@ -103,7 +90,7 @@ def bench_walker(options: argparse.Namespace) -> Report:
 
 
 def bench_classic(options: argparse.Namespace) -> Report:
-    """Measure CleanRL's recipe beside SB3."""
+    """Measure CleanRL's recipe, and SB3."""
     grid = [NATIVE] if options.quick else [NATIVE, *GRID]
     contenders = [
         Contender(OURS, FILE, CLASSIC, grid, updates=20 if options.quick else 400),
@@ -124,15 +111,15 @@ def bench_cartpole(options: argparse.Namespace) -> Report:
     title = f"CartPole-v1, each side's own settings; Paddock's: {contest.describe(CARTPOLE)}"
     row = contest.measure(title, contenders, options.repeats)
     if not options.pufferlib:
-        row["skipped"]["pufferlib"] = "give an interpreter that has it: --pufferlib PYTHON"
+        row["skipped"]["pufferlib"] = "pass an interpreter that has it: --pufferlib PYTHON"
     claims = rate_claims(row, OURS, "any", {"any": CARTPOLE_RATE})
     return row | {"claims": claims + contest.compare(row, OURS, {"pufferlib": PUFFERLIB_TIMES})}
 
 
 def bench_memory(options: argparse.Namespace) -> Report:
-    """Measure PPO with an LSTM beside sb3-contrib, each with one thread or two, whichever is faster."""
+    """Measure PPO with an LSTM, and sb3-contrib, each with one or two threads, whichever is faster."""
     quick, peer = options.quick, "sb3-contrib"
-    recipe = CLASSIC | {"num_envs": 8, "minibatch_size": 256, "lstm": 64}  # four minibatches an epoch
+    recipe = CLASSIC | {"num_envs": 8, "minibatch_size": 256, "lstm": 64}  # four minibatches per epoch
     grid = [[*NATIVE, f"algo.threads={threads}"] for threads in (1, 2)]
     contenders = [
         Contender(OURS, FILE, recipe, grid[: 1 if quick else None], updates=4 if quick else 20),
@@ -143,7 +130,7 @@ def bench_memory(options: argparse.Namespace) -> Report:
 
 
 def bench_pictures(options: argparse.Namespace) -> Report:
-    """Measure both sides on images that were made beforehand, on each device."""
+    """Measure both sides on pregenerated images, on each device."""
     import torch
 
     devices = ["cuda", "cpu"] if torch.cuda.is_available() else ["cpu"]
@@ -173,7 +160,7 @@ ROWS = {
 
 
 def sb3(recipe: Report, updates: int, quick: bool) -> Contender:
-    """Return Stable-Baselines3 playing a recipe, with one torch thread or two."""
+    """Return Stable-Baselines3 with a recipe, with one or two torch threads."""
     return Contender("sb3", "sb3_ppo.py", recipe, [1] if quick else [1, 2], updates)
 
 
@@ -189,10 +176,10 @@ def rate_claims(row: Report, ours: str, instructions: str, least: Mapping[str, f
 
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
     """Return the command line's options; --quick changes the defaults."""
-    parser = command_line(__doc__, "under a minute: three rows, short runs, 3 repeats, one setting")
+    parser = harness.command_line(__doc__, "under a minute: three rows, short runs, 3 repeats, one setting")
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), metavar="NAME", help="some (all)")
-    parser.add_argument("--repeats", type=positive_int, help="runs of each contender (5)")
-    parser.add_argument("--pufferlib", type=interpreter, metavar="PYTHON", help="an interpreter that has PufferLib")
+    parser.add_argument("--repeats", type=harness.positive_int, help="runs of each contender (5)")
+    parser.add_argument("--pufferlib", type=harness.interpreter, metavar="PYTHON", help="interpreter with PufferLib")
     parser.add_argument("--pufferlib-source", metavar="DIR", help="its unpacked source distribution, for CartPole in C")
     options = parser.parse_args(arguments)
     options.rows = options.rows or (QUICK_ROWS if options.quick else list(ROWS))
@@ -201,4 +188,4 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(run_script(main))
+    sys.exit(harness.run_script(main))

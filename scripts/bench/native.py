@@ -1,15 +1,15 @@
-"""Random actions through native environments, EnvPool, Gymnasium and PettingZoo: steps per second.
+"""Compare steps/s of native environments, EnvPool, Gymnasium and PettingZoo with random actions.
 
     python scripts/bench/native.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
 
-Native environments step as rollouts step them: actions are sent, a batch with the infos of ended episodes is received.
-Each contender plays at the best setting of its grid, found by a short pilot; then all play in turn, in processes of
-their own (scripts/bench/contenders/compiled.py). Actions are drawn beforehand, and resets count. Contenders with one
-thread are bound to a core and rated by processor time, those with two by wall time. "Whole episodes" are those of
-random networks, as ES plays them. In games of several agents a step is one action.
+Native environments step as in rollouts: actions are sent, and a batch with the infos of ended episodes is received.
+Contenders run interleaved in separate processes (scripts/bench/contenders/compiled.py), each at the best setting of its
+grid, found in a short pilot run. Actions are sampled in advance, and resets are included. Contenders with one thread are
+bound to a core and measured in processor time, those with two in wall time. "Whole episodes" are those of random
+networks, as in ES. In multi-agent games a step is one action.
 
-Contenders that are not installed are left out, with a line that says so. A target that cannot be judged here, for lack
-of a peer or of AVX-512, is not missed.
+Contenders that are not installed are skipped with a message. Targets that cannot be checked here, without the peer or
+AVX-512, are not missed.
 """
 
 import argparse
@@ -19,19 +19,19 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
+sys.path.insert(0, str(ROOT))  # Python adds only the script's own folder
 
 from paddock.envs.native import library  # noqa: E402
 from scripts.bench import harness  # noqa: E402
 from scripts.bench.contenders.compiled import CONTENDERS, DRAWN, ROWS, SANITY, WALKERS, WORLDS  # noqa: E402
 from scripts.bench.contenders.players import add_options, library_versions, play_row, players  # noqa: E402
-from scripts.bench.harness import BUSY, Report  # noqa: E402
+from scripts.bench.harness import Report  # noqa: E402
 
 OURS = "native"
-FACTORS = {"EnvPool": 8.0, "Gymnasium": 15.0}  # ours / theirs on one core, of walkers
-WORLD_FACTORS = {"EnvPool": 50.0, "Gymnasium": 900.0}  # the same of MiniGrid's empty room
-WALKER_RATE, WORLD_RATE = 150_000, 5_000_000  # steps/s of a core; of walkers with AVX-512
-RATES = {  # where nothing else is to be reached
+FACTORS = {"EnvPool": 8.0, "Gymnasium": 15.0}  # ours / theirs on one core, for walkers
+WORLD_FACTORS = {"EnvPool": 50.0, "Gymnasium": 900.0}  # the same for MiniGrid's empty room
+WALKER_RATE, WORLD_RATE = 150_000, 5_000_000  # steps/s of a core; for walkers with AVX-512
+RATES = {  # targets in steps/s of rows without a peer's target
     "CartPole-v1": 20_000_000,
     "connect_four_v3": 30_000_000,
     "snake": 5_000_000,
@@ -45,11 +45,10 @@ PILOT_S, WARM_S, PLAY_S = 0.3, 0.2, 1.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run all contenders in turn, print medians, ratios and verdicts; returns 1 if a target is missed, else 0."""
+    """Run all contenders in turn, and print medians and ratios; return 1 if a target is missed, else 0."""
     options = read_options(arguments)
     load, instructions = os.getloadavg()[0], library.widest()
-    if load > BUSY:
-        print(f"the machine is busy (load {load:.1f}): trust ratios rather than rates")
+    harness.warn_if_busy()
     interpreters = {"pufferlib": options.pufferlib}
     with players({one.library for one in CONTENDERS.values()}, interpreters, "compiled.py") as present:
         rows = {}
@@ -57,9 +56,9 @@ def main(arguments: list[str] | None = None) -> int:
             playing = {k: c for k, c in CONTENDERS.items() if row in c.rows and not present[c.library].missing}
             grids = {name: one.settings[:1] if options.quick else one.settings for name, one in playing.items()}
             clocks = {name: "cpu_s" for name, one in playing.items() if one.threads == 1}
-            of = {name: present[one.library] for name, one in playing.items()}
-            rows[row] = play_row(row, grids, of, clocks, options)
-            rows[row]["targets"] = judge(row, rows[row]["sides"], instructions)
+            players_of = {name: present[one.library] for name, one in playing.items()}
+            rows[row] = play_row(row, grids, players_of, clocks, options)
+            rows[row]["targets"] = check_targets(row, rows[row]["sides"], instructions)
             print(render_row(row, rows[row]), flush=True)
     report = {
         "machine": harness.describe_machine(),
@@ -73,10 +72,10 @@ def main(arguments: list[str] | None = None) -> int:
     return harness.finish(report, options.json, not missed)
 
 
-def judge(row: str, sides: Report, instructions: str) -> list[Report]:
-    """The row's targets: what was measured, and whether that reaches it; None where that cannot be judged.
+def check_targets(row: str, sides: Report, instructions: str) -> list[Report]:
+    """Return the row's targets with the measured values; `reached` is None if it cannot be checked.
 
-    A ratio is the median of those of the single repetitions.
+    A ratio is the median over repetitions.
     """
 
     def target(what: str, measured: float | None, least: float, why_not: str = "") -> Report:
@@ -87,19 +86,19 @@ def judge(row: str, sides: Report, instructions: str) -> list[Report]:
     if row not in (*WALKERS, WORLDS[0]):
         return [target("steps/s of a core", rate, RATES[row])] if row in RATES else []
     walks = row in WALKERS
-    why_not = f"it is for AVX-512, and this ran with {instructions}" if walks and instructions != "avx512" else ""
+    why_not = f"the target is for AVX-512, this ran with {instructions}" if walks and instructions != "avx512" else ""
     targets = [target("steps/s of a core", rate, WALKER_RATE if walks else WORLD_RATE, why_not)]
     for peer, factor in (FACTORS if walks else WORLD_FACTORS).items():
         times = None
         if peer in sides:
             pairs = zip(sides[OURS]["rates"], sides[peer]["rates"], strict=True) if OURS in sides else [(0.0, 1.0)]
             times = statistics.median(ours / theirs for ours, theirs in pairs)
-        targets.append(target(f"times {peer}", times, factor, "" if peer in sides else f"{peer} did not play"))
+        targets.append(target(f"times {peer}", times, factor, "" if peer in sides else f"{peer} was not measured"))
     return targets
 
 
 def render_row(row: str, result: Report) -> str:
-    """One environment's contenders: medians, between what they lay, and the targets."""
+    """Format an environment's medians, ranges and targets."""
     lines = ["", f"{row:26}{'steps/s':>13}{'min':>13}{'max':>13}{'ours':>9}   setting"]
     ours = result["sides"].get(OURS)
     for name, side in result["sides"].items():
@@ -108,29 +107,29 @@ def render_row(row: str, result: Report) -> str:
         lines.append(
             f"  {name:24}{side['median']:13,.0f}{side['min']:13,.0f}{side['max']:13,.0f}{times}   {setting}".rstrip()
         )
-    lines += [f"  {name:24}left out: {error}" for name, error in result["errors"].items()]
+    lines += [f"  {name:24}skipped: {error}" for name, error in result["errors"].items()]
     for target in result["targets"]:
-        word = {True: "reached", False: "MISSED", None: f"not judged: {target['why_not']}"}[target["reached"]]
+        word = {True: "reached", False: "MISSED", None: f"not checked: {target['why_not']}"}[target["reached"]]
         measured = "-" if target["measured"] is None else f"{target['measured']:,.1f}"
         lines.append(f"  {target['what']}: {measured}, target {target['target']:,.0f} {word}")
     return "\n".join(lines)
 
 
 def render(report: Report) -> str:
-    """Return machine, versions and settings in lines."""
+    """Format machine, versions and settings."""
     settings = report["settings"]
     lines = [
         "",
         f"{report['machine']}; instructions: {report['instructions']}",
         harness.list_versions(report),
-        f"medians of {settings['repeats']} interleaved runs of {settings['play_s']} s; one core by processor time, two "
-        "by the clock",
+        f"medians of {settings['repeats']} interleaved runs of {settings['play_s']} s; one core in processor time, two in "
+        "wall time",
     ]
     return "\n".join(lines)
 
 
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; --quick changes what is not given."""
+    """Parse the command line; --quick changes the defaults."""
     parser = harness.command_line(__doc__, "under a minute: two rows, one setting, 3 short repeats")
     add_options(parser, list(ROWS), PLAY_S)
     options = parser.parse_args(arguments)

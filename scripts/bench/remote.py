@@ -1,10 +1,10 @@
-"""Environments at a server on this machine beside the same in worker processes, and the cost of losing the server.
+"""Compare environments at a local server with the same in worker processes, and time the recovery from a lost server.
 
     python scripts/bench/remote.py [--quick] [--json PATH] [--rows NAME ...]
 
-walkers  env=bipedal with random actions, as many workers on both sides, in one group and in two that step in turn
+walkers  env=bipedal with random actions and equally many workers, in one group and in two that step alternately
 small    1,024 CartPoles, and 1,024 native walkers
-tls      64 walkers with TLS beside without
+tls      64 walkers with and without TLS
 lost     seconds until 64 walkers of 300 steps continue at a restarted server
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))  # a script's own folder is all that Python adds
+sys.path.insert(0, str(ROOT))  # Python adds only the script's own folder
 
 from scripts.bench import harness  # noqa: E402
 
@@ -36,27 +36,27 @@ from paddock.envs.machine import usable_cores  # noqa: E402
 from paddock.envs.spec import EnvSpec  # noqa: E402
 from paddock.envs.vector import Vec, VectorEnv, in_groups  # noqa: E402
 from paddock.envs.vector.recipes import largest_divisor  # noqa: E402
-from scripts.bench.harness import BUSY, Report  # noqa: E402
+from scripts.bench.harness import Report  # noqa: E402
 
 WALKER = EnvSpec("paddock.envs.bipedal:paddock/BipedalWalker-v3", {}, (), None, False)
 CARTPOLE = EnvSpec("CartPole-v1", {}, (), None, False)
 WALKERS = {(16, 1): 0.6, (64, 1): 0.8, (256, 1): 0.9, (64, 2): 0.7}  # (N, groups) -> target ratio
-ROUNDS, PLAY_S = 31, 0.25  # short turns, since other load on the machine lasts for seconds
+ROUNDS, PLAY_S = 31, 0.25  # short rounds, since other load on the machine lasts for seconds
 STEPS_BEFORE = 300
 
 
 class Server:
-    """`python -m paddock.serve` in a process of its own."""
+    """Process that runs `python -m paddock.serve`."""
 
     def __init__(self, *overrides: str) -> None:
-        """Start it with `vec=multiprocess` and 1,024 environments unless overridden."""
+        """Start the server, with `vec=multiprocess` and 1,024 environments unless overridden."""
         self.address = "127.0.0.1:0"
         self._overrides = overrides
         self.process: subprocess.Popen[str]
         self.start()
 
     def start(self) -> None:
-        """Start it at the address that it had before."""
+        """Start the server at its previous address, if any."""
         words = ["vec=multiprocess", "vec.num_envs=1024", *self._overrides, f"serve.address={self.address}"]
         command = [sys.executable, "-u", "-m", "paddock.serve", *words]
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -65,18 +65,20 @@ class Server:
             if line.startswith("serving "):
                 self.address = line.split(" at ")[1].partition(",")[0]
                 return
-        raise SystemExit(f"no server was started by {' '.join(words)}")
+        raise SystemExit(f"cannot start a server with {' '.join(words)}")
 
     def __enter__(self) -> "Server":
+        """Return the server."""
         return self
 
     def __exit__(self, *_: Any) -> None:
+        """Kill the server."""
         self.process.kill()
         self.process.wait()
 
 
 def vec(name: str, *overrides: str) -> Vec:
-    """Return the recipe that `vec=NAME` and overrides give."""
+    """Return the vectorization of `vec=NAME` and overrides."""
     made: Vec = build("vec", compose_sections(["vec"], [f"vec={name}", *overrides])["vec"])
     return made
 
@@ -93,38 +95,34 @@ def remote(server: Server, num_envs: int, *overrides: str) -> Vec:
 
 
 def rate(venv: VectorEnv, groups: int, play_s: float) -> float:
-    """Return environment steps/s with random actions that were drawn beforehand."""
+    """Return environment steps/s with random actions, sampled in advance."""
     size = venv.num_envs // groups
-    parts = [slice(start, start + size) for start in range(0, venv.num_envs, size)]
+    slices = [slice(start, start + size) for start in range(0, venv.num_envs, size)]
     venv.action_space.seed(0)
     actions = [venv.action_space.sample() for _ in range(32)]
-    for rows in parts:
+    for rows in slices:
         venv.send(actions[0][rows], rows)
     started, steps = time.perf_counter(), 0
     while (passed := time.perf_counter() - started) < play_s:
         steps += 1
-        for rows in parts:
+        for rows in slices:
             venv.recv(rows)
             venv.send(actions[steps % 32][rows], rows)
-    for rows in parts:
+    for rows in slices:
         venv.recv(rows)
     return steps * venv.num_envs / passed
 
 
 class Bench:
-    """Figures measured so far.
-
-    Attributes:
-        rows: of each figure its name, value, target, and whether that is reached.
-    """
+    """Measured figures, with name, value, target and whether it is reached."""
 
     def __init__(self, quick: bool) -> None:
-        """Choose the number and length of rounds."""
+        """Set the number and length of rounds."""
         self.rounds, self.play_s = (1, 0.3) if quick else (ROUNDS, PLAY_S)
         self.rows: list[Report] = []
 
     def compare(self, name: str, spec: EnvSpec, here: Vec, there: Vec, target: float, groups: int = 1) -> None:
-        """Play both sides in turn and add the median ratio of the second to the first."""
+        """Run both sides interleaved, and add the median ratio of the second to the first."""
         with ExitStack() as stack:
             plays = {}
             for side, recipe in {"here": here, "there": there}.items():
@@ -143,7 +141,7 @@ class Bench:
 
 
 def walkers(bench: Bench) -> None:
-    """Measure walkers at a server beside worker processes here."""
+    """Compare walkers at a server with worker processes here."""
     with Server("env=bipedal") as server:
         for (N, groups), target in WALKERS.items():
             name = f"{N} walkers{' in two groups' if groups > 1 else ''}, server / workers here"
@@ -151,7 +149,7 @@ def walkers(bench: Bench) -> None:
 
 
 def small(bench: Bench) -> None:
-    """Measure environments whose steps cost little."""
+    """Compare environments with cheap steps."""
     N = 1024
     with Server("env=cartpole") as server:
         bench.compare(f"{N} CartPoles, server / workers here", CARTPOLE, workers_here(N), remote(server, N), 0.6)
@@ -161,7 +159,7 @@ def small(bench: Bench) -> None:
 
 
 def tls(bench: Bench) -> None:
-    """Measure what encryption costs."""
+    """Measure the cost of encryption."""
     with tempfile.TemporaryDirectory() as folder:
         key, cert = f"{folder}/key.pem", f"{folder}/cert.pem"
         names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert]
@@ -174,7 +172,7 @@ def tls(bench: Bench) -> None:
 
 
 def lost(bench: Bench) -> None:
-    """Measure how soon walkers continue at a server that was killed and started again."""
+    """Measure how soon walkers continue after the server was killed and restarted."""
     with Server("env=bipedal") as server, closing(remote(server, 64).make(WALKER)) as venv:
         actions = np.random.default_rng(0).uniform(-1, 1, (32, 64, 4)).astype(np.float32)
         venv.begin(0)
@@ -193,14 +191,13 @@ ROWS: dict[str, Callable[[Bench], None]] = {"walkers": walkers, "small": small, 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print medians and ratios; return 1 if one misses its target, else 0."""
+    """Print medians and ratios; return 1 if a target is missed, else 0."""
     parser = harness.command_line(__doc__, "one short round")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="NAME", help=", ".join(ROWS))
     options: argparse.Namespace = parser.parse_args(arguments)
     load = os.getloadavg()[0]
     print(harness.describe_machine())
-    if load > BUSY:
-        print(f"the machine is busy (load {load:.1f}): the side with more processes gets more of it")
+    harness.warn_if_busy()
     bench = Bench(options.quick)
     for name in options.rows:
         ROWS[name](bench)

@@ -1,10 +1,10 @@
-"""What it costs to put structured observations into rows: ours, PufferLib's emulation, and Gymnasium's `flatten`.
+"""Compare the conversion of structured observations to rows with PufferLib's emulation and Gymnasium's `flatten`.
 
     python scripts/bench/spaces.py [--quick] [--json PATH]
 
-Eight environments' observations, made beforehand, are written into the rows of a batch, over and over, in turns. Then
-4,096 rows are shuffled as a learner does it, as opaque rows and leaf by leaf, and looked at from torch.
-PufferLib is left out where it is not installed: `pip install --no-deps pufferlib-core`.
+Pregenerated observations of eight environments are written into the rows of a batch, in interleaved rounds. Then 4,096
+rows are shuffled as in a learner, as opaque rows and leaf by leaf, and viewed from torch.
+PufferLib is skipped if it is not installed: `pip install --no-deps pufferlib-core`.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
+sys.path.insert(0, str(ROOT))  # Python adds only the script's own folder
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
@@ -25,29 +25,20 @@ from gymnasium.spaces.utils import flatdim, flatten  # noqa: E402
 
 from paddock.envs.spaces.layout import Layout  # noqa: E402
 from paddock.envs.spaces.views import flatten as arrays_of  # noqa: E402
-from scripts.bench.harness import (  # noqa: E402
-    Report,
-    command_line,
-    describe_machine,
-    finish,
-    in_turns,
-    list_versions,
-    run_script,
-    seconds_of,
-    versions,
-)
+from scripts.bench import harness  # noqa: E402
+from scripts.bench.harness import Report, in_turns, seconds_of  # noqa: E402
 from scripts.bench.loads.premade import SPACES as PREMADE  # noqa: E402
 
 NUM_ENVS, ROWS = 8, 4096
 PUFFERLIB = {"Spaces": 0.65, "MiniGrid": 0.65, "nested": 0.65, "NetHack": 0.75}  # ours over theirs, at most
 GYMNASIUM, GATHER = 1 / 6, 1 / 3  # ours over theirs, at most
-LEAF_US = 5.0  # to look at a leaf from torch, at most
+LEAF_US = 5.0  # to view a leaf from torch, at most
 
 Side = Callable[[], None]
 
 
 def box(low: float, high: float, shape: tuple[int, ...], dtype: type[np.generic]) -> spaces.Box:
-    """A Box whose numbers do not matter, but for their size."""
+    """Return a Box with the same bounds for all elements."""
     return spaces.Box(low, high, shape, dtype)  # type: ignore[arg-type]
 
 
@@ -57,7 +48,7 @@ SPACES: dict[str, Space[Any]] = {
         body=spaces.Dict(speed=box(-1, 1, (3,), np.float32), gear=spaces.Discrete(5)),
         goal=spaces.Tuple([box(0, 1, (2,), np.float32), spaces.MultiDiscrete([3, 4])]),
     ),
-    # nle 1.3.0's observations but for the descriptions of the screen.
+    # Observations of nle 1.3.0 without the screen descriptions.
     "NetHack": spaces.Dict(
         glyphs=box(0, 5976, (21, 79), np.int16),
         chars=box(0, 255, (21, 79), np.uint8),
@@ -77,24 +68,24 @@ SPACES: dict[str, Space[Any]] = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure all in turn, print medians and ratios; returns 1 if a target is missed, else 0."""
-    options = command_line(__doc__, "three rounds, some seconds").parse_args(arguments)
+    """Measure all sides in turn, and print medians and ratios; return 1 if a target is missed, else 0."""
+    options = harness.command_line(__doc__, "three rounds, a few seconds").parse_args(arguments)
     rounds = 3 if options.quick else 15
     report = {
-        "machine": describe_machine(),
-        "versions": versions("numpy", "gymnasium", "torch", "pufferlib-core"),
+        "machine": harness.describe_machine(),
+        "versions": harness.versions("numpy", "gymnasium", "torch", "pufferlib-core"),
         "spaces": {name: measure(name, space, rounds) for name, space in SPACES.items()},
         "learner": measure_learner(rounds),
     }
     missed = [claim for claim, reached in claims(report).items() if not reached]
-    print(report["machine"], list_versions(report), sep="\n")
+    print(report["machine"], harness.list_versions(report), sep="\n")
     print(render(report))
     print(f"targets missed: {', '.join(missed) or 'none'}")
-    return finish(report | {"missed": missed}, options.json, not missed)
+    return harness.finish(report | {"missed": missed}, options.json, not missed)
 
 
 def measure(name: str, space: Space[Any], rounds: int) -> Report:
-    """Median microseconds to write an observation, of each side."""
+    """Return the median microseconds per observation of each side."""
     space.seed(1)
     observations = [space.sample() for _ in range(NUM_ENVS)]
     repeats = 100 if name == "NetHack" else 500
@@ -113,7 +104,7 @@ def measure(name: str, space: Space[Any], rounds: int) -> Report:
 
 
 def write_all(repeats: int, layout: Layout, observations: list[Any]) -> float:
-    """Ours: microseconds an observation."""
+    """Return Paddock's microseconds per observation."""
     write = layout.writer(layout.zeros(NUM_ENVS))
     numbered = list(enumerate(observations))
 
@@ -126,7 +117,7 @@ def write_all(repeats: int, layout: Layout, observations: list[Any]) -> float:
 
 
 def emulate_all(repeats: int, emulation: Any, space: Space[Any], observations: list[Any]) -> float:
-    """PufferLib's: microseconds an observation."""
+    """Return PufferLib's microseconds per observation."""
     dtype = emulation.dtype_from_space(space)
     batch = np.zeros(NUM_ENVS, dtype)
     structs = list(zip([batch[row : row + 1].view(dtype) for row in range(NUM_ENVS)], observations, strict=True))
@@ -141,7 +132,7 @@ def emulate_all(repeats: int, emulation: Any, space: Space[Any], observations: l
 
 
 def flatten_all(repeats: int, space: Space[Any], observations: list[Any]) -> float:
-    """Gymnasium's: microseconds an observation."""
+    """Return Gymnasium's microseconds per observation."""
     rows = np.zeros((NUM_ENVS, flatdim(space)), np.float32)
 
     def side() -> None:
@@ -158,7 +149,7 @@ def _each_us(side: Side, repeats: int) -> float:
 
 
 def measure_learner(rounds: int) -> Report:
-    """Median microseconds to shuffle rows, whole and leaf by leaf, and to look at a leaf from torch."""
+    """Return the median microseconds to shuffle rows, whole and leaf by leaf, and to view a leaf from torch."""
     layout = Layout.of(SPACES["Spaces"], {}, [])
     rows = layout.zeros(ROWS)
     leaves = [np.ascontiguousarray(view) for view in arrays_of(layout.fields(rows))]
@@ -185,12 +176,12 @@ def measure_learner(rounds: int) -> Report:
 
 
 def claims(report: Report) -> dict[str, bool]:
-    """Every target that could be measured, and whether it was reached."""
+    """Return every measured target, and whether it is reached."""
     found = {}
     for name, times in report["spaces"].items():
-        found[f"{name} beside Gymnasium"] = times["paddock"] <= GYMNASIUM * times["gymnasium"]
+        found[f"{name} / Gymnasium"] = times["paddock"] <= GYMNASIUM * times["gymnasium"]
         if "pufferlib" in times:
-            found[f"{name} beside PufferLib"] = times["paddock"] <= PUFFERLIB[name] * times["pufferlib"]
+            found[f"{name} / PufferLib"] = times["paddock"] <= PUFFERLIB[name] * times["pufferlib"]
     learner = report["learner"]
     found["gather"] = learner["rows"] <= GATHER * learner["leaf by leaf"]
     found["look"] = learner["look"] <= LEAF_US
@@ -198,8 +189,8 @@ def claims(report: Report) -> dict[str, bool]:
 
 
 def render(report: Report) -> str:
-    """The tables."""
-    lines = ["us an observation   paddock  pufferlib  gymnasium   paddock/pufferlib  paddock/gymnasium"]
+    """Format the tables."""
+    lines = ["us/observation      paddock  pufferlib  gymnasium   paddock/pufferlib  paddock/gymnasium"]
     for name, times in report["spaces"].items():
         ours, theirs, flat = times["paddock"], times.get("pufferlib"), times["gymnasium"]
         puffer = f"{theirs:9.2f}" if theirs else "        -"
@@ -208,8 +199,8 @@ def render(report: Report) -> str:
     learner = report["learner"]
     ratio = f"{learner['rows'] / learner['leaf by leaf']:.2f}"
     lines.append(f"{ROWS} rows shuffled: {learner['rows']:.0f} us, leaf by leaf {learner['leaf by leaf']:.0f}: {ratio}")
-    return "\n".join([*lines, f"a leaf looked at from torch: {learner['look']:.1f} us"])
+    return "\n".join([*lines, f"view of a leaf from torch: {learner['look']:.1f} us"])
 
 
 if __name__ == "__main__":
-    sys.exit(run_script(main))
+    sys.exit(harness.run_script(main))

@@ -1,14 +1,14 @@
-"""Random actions through every vector environment there is: Paddock's against its peers, environment steps per second.
+"""Compare environment steps/s of vector environments with random actions.
 
     python scripts/bench/vec.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
 
-Each contender plays at its best setting of the same small grid, found by a short pilot; then all play in turn, again
-and again. Actions are drawn beforehand, observations are not read, and batches are not copied where a contender can do
-without. Episodes end and begin again in the measured time. The libraries play in processes of their own, one at a time
-(scripts/bench/contenders/vectors.py); what is not installed is left out, and said so.
+Contenders run interleaved, each at the best setting of the same small grid, found in a short pilot run. Actions are
+sampled in advance, observations are not read, and batches are not copied if a contender allows it. Resets are included.
+The libraries run in separate processes, one at a time (scripts/bench/contenders/vectors.py); libraries that are not
+installed are skipped with a message.
 
-Ours is to lead every peer that runs the same Python environment, in every row; EnvPool runs other code, in C++, and is
-there to look up to. On BipedalWalker ours is also to be 1.6 times as fast as one environment without any vector.
+Targets: faster than every peer that runs the same Python environment, in every row, and 1.6 times as fast as one
+environment without a vector on BipedalWalker. EnvPool runs other environments, in C++, and has no target.
 """
 
 import argparse
@@ -18,34 +18,33 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
+sys.path.insert(0, str(ROOT))  # Python adds only the script's own folder
 
 from scripts.bench import harness  # noqa: E402
 from scripts.bench.contenders.players import add_options, library_versions, play_row, players  # noqa: E402
-from scripts.bench.contenders.vectors import BARE, CONTENDERS, OURS, PEERS, ROWS  # noqa: E402
-from scripts.bench.harness import BUSY, Report  # noqa: E402
+from scripts.bench.contenders.vectors import CONTENDERS, ONE_ENV, OURS, PEERS, ROWS  # noqa: E402
+from scripts.bench.harness import Report  # noqa: E402
 
 TARGET = 1.0  # ours / best peer that runs the same Python environment
-BARE_TARGET = {"BipedalWalker-v3": 1.6}  # ours / one environment
+ONE_ENV_TARGET = {"BipedalWalker-v3": 1.6}  # ours / one environment
 NUM_ENVS, WORKERS = (4, 16, 64, 256), (2, 4)  # the grid; EnvPool's workers are threads
 QUICK_ROWS = ["CartPole-v1", "BipedalWalker-v3", "Uneven-v0"]
 PILOT_S, WARM_S, PLAY_S = 0.3, 0.2, 1.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run all contenders in turn, print medians and ratios; returns 1 if ours is below a target, else 0."""
+    """Run all contenders in turn, and print medians and ratios; return 1 if a target is missed, else 0."""
     options = read_options(arguments)
     load = os.getloadavg()[0]
-    if load > BUSY:
-        print(f"others are at work here (load {load:.1f}): who has most processes then gets most, so trust no ratio")
+    harness.warn_if_busy()
     names = [name for name in CONTENDERS if name in options.contenders]
     with players({CONTENDERS[name].library for name in names}, {"pufferlib": options.pufferlib}) as present:
         playing = [name for name in names if not present[CONTENDERS[name].library].missing]
         rows = {}
         for row in options.rows:
             grids = {name: CONTENDERS[name].settings(options.num_envs, options.workers) for name in playing}
-            of = {name: present[CONTENDERS[name].library] for name in playing}
-            rows[row] = play_row(row, grids, of, {}, options)
+            players_of = {name: present[CONTENDERS[name].library] for name in playing}
+            rows[row] = play_row(row, grids, players_of, {}, options)
             rows[row] |= verdict(row, {name: side["rates"] for name, side in rows[row]["sides"].items()})
             print(render_row(row, rows[row]), flush=True)
     report = {
@@ -66,10 +65,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def verdict(row: str, rates: dict[str, list[float]]) -> Report:
-    """Ratios of our best contender's rates to those of the best peer and of one environment, and whether they suffice.
+    """Return the ratios of our best contender to the best peer and to one environment, and whether they suffice.
 
-    Best is who has the highest median. A ratio is the median of those of the single repetitions; None where a side is
-    not there, and a target that cannot be measured is not missed.
+    The best contender has the highest median. A ratio is the median over repetitions, or None if a side is missing; a
+    target that cannot be measured is not missed.
     """
 
     def best(names: list[str]) -> str | None:
@@ -82,25 +81,25 @@ def verdict(row: str, rates: dict[str, list[float]]) -> Report:
         return statistics.median(a / b for a, b in zip(rates[ours], rates[other], strict=True))
 
     ours, peer = best(OURS), best(PEERS)
-    to_peer, to_bare = ratio(ours, peer), ratio(ours, best([BARE]))
-    enough = [(to_peer, TARGET), (to_bare, BARE_TARGET.get(row, 0.0))]
+    to_peer, to_one = ratio(ours, peer), ratio(ours, best([ONE_ENV]))
+    enough = [(to_peer, TARGET), (to_one, ONE_ENV_TARGET.get(row, 0.0))]
     reached = ours is not None and all(measured is None or measured >= target for measured, target in enough)
-    return {"ours": ours, "peer": peer, "ratio": to_peer, "ratio_to_bare": to_bare, "reached": reached}
+    return {"ours": ours, "peer": peer, "ratio": to_peer, "ratio_to_bare": to_one, "reached": reached}
 
 
 def render_row(row: str, result: Report) -> str:
-    """One environment's contenders: medians, and between what they lay."""
+    """Format an environment's medians and ranges."""
     lines = ["", f"{row:26}{'steps/s':>12}{'min':>12}{'max':>12}   setting"]
     for name, side in result["sides"].items():
         setting = " ".join(f"{key}={value}" for key, value in side["setting"].items())
         other = "" if CONTENDERS[name].python else "  (other code, C++)"
         lines.append(f"  {name:24}{side['median']:12,.0f}{side['min']:12,.0f}{side['max']:12,.0f}   {setting}{other}")
-    lines += [f"  {name:24}left out: {error}" for name, error in result["errors"].items()]
+    lines += [f"  {name:24}skipped: {error}" for name, error in result["errors"].items()]
     return "\n".join(lines)
 
 
 def render(report: Report) -> str:
-    """Machine, versions and the ratios of all rows."""
+    """Format machine, versions and the ratios of all rows."""
     settings = report["settings"]
     lines = [
         "",
@@ -116,14 +115,14 @@ def render(report: Report) -> str:
         ratios = "".join(
             "       -" if ratio is None else f"{ratio:8.2f}" for ratio in (result["ratio"], result["ratio_to_bare"])
         )
-        bare = f" and {BARE_TARGET[row]:.2f} to one" if row in BARE_TARGET else ""
+        one = f" and {ONE_ENV_TARGET[row]:.2f} to one" if row in ONE_ENV_TARGET else ""
         names = f"{row:26}{result['ours'] or '-':20}{result['peer'] or '-':22}"
-        lines.append(f"{names}{ratios}  target {report['target']:.2f}{bare} {word}")
+        lines.append(f"{names}{ratios}  target {report['target']:.2f}{one} {word}")
     return "\n".join(lines)
 
 
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; --quick changes what is not given."""
+    """Parse the command line; --quick changes the defaults."""
     parser = harness.command_line(__doc__, "under a minute: three rows, one setting, 2 short repeats")
     add_options(parser, list(ROWS), PLAY_S)
     parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), metavar="NAME", help="some of them (all)")

@@ -11,6 +11,7 @@ class Workers(dict[str, WorkerConnection]):
     """Connections by address, with their availability."""
 
     def __init__(self) -> None:
+        """Start without workers."""
         self.slots = 0  # threads of usable workers
         self.idle: dict[WorkerConnection, None] = {}  # with a free thread
         self.underloaded: dict[WorkerConnection, None] = {}  # without a free thread, but with few waiting tasks

@@ -130,6 +130,7 @@ class Pool(multiprocessing.pool.Pool):
 
     @staticmethod
     def Process(*_: Any, **__: Any) -> "_Worker":  # type: ignore[override]  # noqa: N802  called by the base class
+        """Return a placeholder."""
         return _Worker()
 
     def join(self) -> None:

@@ -1,7 +1,7 @@
-"""Who runs in scripts/bench/native.py: the same random actions through compiled environments, and through Gymnasium's.
+"""Contenders of scripts/bench/native.py: the same random actions in compiled environments and in Gymnasium's.
 
-As vectors.py beside it, and with its protocol: `python scripts/bench/contenders/compiled.py LIBRARY` plays one
-library. Who has one thread is bound to one core, with the threads of its library.
+`python scripts/bench/contenders/compiled.py LIBRARY` runs one library, with the protocol of vectors.py. Contenders with
+one thread are bound to one core, including the threads of their library.
 """
 
 import itertools
@@ -9,24 +9,33 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-from gymnasium.vector.utils import batch_space
 
-from scripts.bench.contenders.vectors import BATCHES, Advance, Row, Setting, bare, envpool_pool, measure, row, serve
+from scripts.bench.contenders.vectors import (
+    BATCHES,
+    Advance,
+    Row,
+    Setting,
+    draw,
+    envpool_pool,
+    measure,
+    one_env,
+    row,
+    serve,
+)
 
 WALKERS = ("BipedalWalker-v3", "BipedalWalkerHardcore-v3")
 CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
 WORLDS = ("MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-8x8-v0")
 ROWS = {id: row(id, envpool=id) for id in (*WALKERS, *CLASSIC)}
 ROWS |= {id: row(f"minigrid:{id}", package="minigrid", envpool=id, without=("mission",)) for id in WORLDS}
-SANITY = ("paddock/Delay-v0",)  # of 21 steps: ends are few beside steps
-DRAWN = ("paddock/Bandit-v0", "paddock/Forget-v0")  # of one step, and 4: what NumPy draws, and ends, are most of them
+SANITY = ("paddock/Delay-v0",)  # 21 steps per episode: resets are rare
+DRAWN = ("paddock/Bandit-v0", "paddock/Forget-v0")  # 1 and 4 steps: dominated by NumPy's random numbers and resets
 GAMES = ("paddock/Game2048-v0", "paddock/Breakout-v0", "paddock/Pong-v0")
 ROWS |= {id: row(f"paddock.envs.sanity:{id}") for id in (*SANITY, *DRAWN)} | {
     id: row(f"paddock.envs.games:{id}") for id in GAMES
@@ -35,22 +44,22 @@ BOARDS = ("connect_four_v3", "tictactoe_v3")
 SNAKES = {"snakes": 4, "width": 16, "height": 16, "food": 8, "longest": 24, "absence": 10, "max_steps": 500}
 ROWS |= {id: row(f"pettingzoo.classic.{id}:env", package="pettingzoo") for id in BOARDS}
 ROWS["snake"] = row("paddock.envs.tasks.snake:Snake", kwargs=SNAKES)
-PLANE = {"N": 3, "local_ratio": 0.5, "max_cycles": 25}
-ROWS["spread"] = row("paddock.envs.tasks.spread:Spread", kwargs=PLANE)
+SPREAD = {"N": 3, "local_ratio": 0.5, "max_cycles": 25}
+ROWS["spread"] = row("paddock.envs.tasks.spread:Spread", kwargs=SPREAD)
 GYMNASIUM = (*WALKERS, *CLASSIC, *WORLDS, *SANITY, *DRAWN, *GAMES)
 HIDDEN = (32,)
-EPISODES = 256  # of one call that plays whole ones
-CAP = 400  # steps of those
+EPISODES = 256  # per call that plays whole episodes
+CAP = 400  # steps of these episodes
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A way to run environments.
+    """Way to run environments.
 
     Attributes:
-        threads: that step environments; with one, the process is bound to a core.
-        rows: where it plays.
-        settings: its grid, the quick one first.
+        threads: threads that step environments; with one, the process is bound to a core.
+        rows: environments that it supports.
+        settings: its grid, starting with the one for --quick.
     """
 
     library: str
@@ -61,7 +70,7 @@ class Contender:
 
 
 def play(contender: str, row_name: str, setting: Setting, warm_s: float, seconds: float) -> dict[str, float]:
-    """Build, warm up, measure, close; on one core if it has one thread."""
+    """Build, warm up, measure and close a contender; on one core if it has one thread."""
     one = CONTENDERS[contender]
     cores = os.sched_getaffinity(0)
     if one.threads == 1:
@@ -73,15 +82,8 @@ def play(contender: str, row_name: str, setting: Setting, warm_s: float, seconds
         os.sched_setaffinity(0, cores)
 
 
-def draw(space: Any, num_envs: int) -> Iterator[Any]:
-    """Batches of random actions, for ever the same ones."""
-    batch = batch_space(space, num_envs)
-    batch.seed(0)
-    return itertools.cycle([np.ascontiguousarray(batch.sample()) for _ in range(BATCHES)])
-
-
 def native(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    """Ours, as `Collector` steps it: actions are sent, and a batch with its infos is received."""
+    """Step native environments as `Collector` does: send actions, and receive a batch with its infos."""
     from paddock.envs.native.settings import native_task
     from paddock.envs.native.vector import NativeVectorEnv
 
@@ -90,7 +92,7 @@ def native(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     stack.callback(venv.close)
     venv.reset(seed=0)
     actions = draw(venv.single_action_space, venv.num_envs)
-    taken = N if row.package == "pettingzoo" else venv.num_envs  # by turns, one of a world's
+    taken = N if row.package == "pettingzoo" else venv.num_envs  # one agent per environment in turn-based games
 
     def advance() -> int:
         venv.send(next(actions))
@@ -101,11 +103,11 @@ def native(row: Row, setting: Setting, stack: ExitStack) -> Advance:
 
 
 def pettingzoo(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    """Turn by turn, as its documentation has it: what the agent sees, then its action."""
-    env = row.spec.make().inner
+    """Step PettingZoo's AEC API as documented: observe, then act."""
+    env = row.spec.make().env
     stack.callback(env.close)
     stack.callback(logging.disable, logging.root.manager.disable)
-    logging.disable()  # of actions that are not allowed
+    logging.disable()  # warnings about illegal actions
     space = env.action_space(env.possible_agents[0])
     space.seed(0)
     actions = itertools.cycle([space.sample() for _ in range(BATCHES)])
@@ -123,7 +125,7 @@ def pettingzoo(row: Row, setting: Setting, stack: ExitStack) -> Advance:
 
 
 def native_episodes(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    """Ours: whole episodes of random networks, as a population plays them."""
+    """Play whole episodes of random networks in native environments, as a population does."""
     from paddock.envs.native.rollout import Network, play_episodes
     from paddock.envs.native.settings import native_task
 
@@ -155,11 +157,12 @@ def native_episodes(row: Row, setting: Setting, stack: ExitStack) -> Advance:
 
 
 def envpool(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    return envpool_pool(row, setting, stack, setting["parts"])
+    """Step EnvPool's environments."""
+    return envpool_pool(row, setting, stack, setting["num_batches"])
 
 
 def puffer_cartpole(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    """PufferLib's own CartPole, in C; some of its packages come without it."""
+    """Step PufferLib's own CartPole in C, which some of its packages lack."""
     from pufferlib.ocean.cartpole.cartpole import Cartpole
 
     N = setting["num_envs"]
@@ -175,17 +178,17 @@ def puffer_cartpole(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     return advance
 
 
-def sizes(*num_envs: int, parts: tuple[int, ...] = ()) -> tuple[Setting, ...]:
-    """A grid of numbers of environments, in as many parts, where these are given."""
-    counts: list[Setting] = [{"parts": count} for count in parts] or [{}]
+def sizes(*num_envs: int, num_batches: tuple[int, ...] = ()) -> tuple[Setting, ...]:
+    """Return a grid of numbers of environments, and of batches if these are given."""
+    counts: list[Setting] = [{"num_batches": count} for count in num_batches] or [{}]
     return tuple({"num_envs": N, **count} for N, count in itertools.product(num_envs, counts))
 
 
 ONE = Contender("paddock.envs.native", native, threads=1, rows=tuple(ROWS), settings=sizes(1024, 256, 4096))
-POOL = Contender("envpool", envpool, threads=1, settings=sizes(256, 64, 1024, parts=(1, 2)))
+POOL = Contender("envpool", envpool, threads=1, settings=sizes(256, 64, 1024, num_batches=(1, 2)))
 WHOLE = Contender("paddock.envs.native", native_episodes, threads=1, rows=WALKERS)
 CONTENDERS = {
-    "Gymnasium": Contender("gymnasium", bare, threads=1),
+    "Gymnasium": Contender("gymnasium", one_env, threads=1),
     "PettingZoo": Contender("pettingzoo", pettingzoo, threads=1, rows=BOARDS),
     "EnvPool": POOL,
     "EnvPool, 2 threads": replace(POOL, threads=2),

@@ -1,7 +1,7 @@
-"""Many Dask workers in one process, for scripts/bench/runs/pool.py: python emulated_workers.py ADDRESS COUNT FOLDER
+"""Many Dask workers in one process, for scripts/bench/runs/pool.py: `emulated_workers.py ADDRESS COUNT FOLDER`.
 
-Each is a whole worker, with its own connections to the scheduler and to drivers and a thread of its own for tasks; only
-the interpreter is shared, which suffices for tasks that sleep.
+Each worker has its own connections and its own thread for tasks. They share the interpreter, which suffices for tasks
+that sleep.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 import dask
 from distributed import Worker
 
-AT_ONCE = 16  # that start at the same time
-HEARTBEAT_MS = 60_000.0  # on real machines each beats on a core of its own
-QUIET = {  # what so many in one process would spend on watching themselves
+AT_ONCE = 16  # workers started concurrently
+HEARTBEAT_MS = 60_000.0  # rare, since all workers share one core
+QUIET = {  # disables monitoring, which would dominate with so many workers in one process
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "60s",
     "distributed.admin.system-monitor.interval": "60s",
@@ -27,7 +27,7 @@ QUIET = {  # what so many in one process would spend on watching themselves
 
 
 async def main(address: str, count: int, folder: str) -> None:
-    """Start the workers, say so, and serve until the scheduler is gone."""
+    """Start the workers, print `ready`, and serve until the scheduler exits."""
     workers: list[Worker] = []
     while len(workers) < count:
         some = [

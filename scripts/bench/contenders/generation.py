@@ -1,4 +1,8 @@
-"""Who plays a generation of ES in scripts/bench/es.py beside Paddock: what one would write with NumPy."""
+"""Peers that evaluate a generation of ES in scripts/bench/es.py, written with NumPy.
+
+With `multiprocessing.Pool` and Gymnasium, each process keeps one environment and plays one member at a time. With
+EnvPool, a batch of members plays in its environments, with one forward pass for all that are ready.
+"""
 
 import functools
 import itertools
@@ -17,11 +21,13 @@ from paddock.algos.es import ES, STD_FLOOR
 from scripts.bench.harness import Report
 
 Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]  # weights [in, out] and bias [out] of each
-Scale = tuple[NDArray[np.float32], NDArray[np.float32], float]  # observations' mean [O], deviation [O], and clip
+Scale = tuple[
+    NDArray[np.float32], NDArray[np.float32], float
+]  # mean [O] and standard deviation [O] of observations, clip
 
 
 def members(es: ES) -> Iterator[tuple[int, NDArray[np.float32], int]]:
-    """Index, parameters [P] and episode seed of each member of the next iteration."""
+    """Yield index, parameters [P] and episode seed of each member of the next iteration."""
     noise, mean, sigma = es.problem.make_noise(), es.mean.astype(np.float32), np.float32(es.sigma)
     for pair in range(es.population // 2):
         seed = episode_seed(es.seed, Stream.EPISODE, es.iteration, pair)
@@ -31,7 +37,7 @@ def members(es: ES) -> Iterator[tuple[int, NDArray[np.float32], int]]:
 
 
 def describe_run(es: ES, seconds: float, steps: int, return_mean: float, busy: float) -> Report:
-    """What one side took for a generation; `busy` is the share of its workers' time that they spent in tasks."""
+    """Return the figures of a generation; `busy` is the share of the workers' time spent in tasks."""
     return {
         "seconds": seconds,
         "steps": steps,
@@ -42,11 +48,8 @@ def describe_run(es: ES, seconds: float, steps: int, return_mean: float, busy: f
     }
 
 
-# multiprocessing.Pool and Gymnasium: each process keeps an environment and plays one member at a time
-
-
 def play_processes(processes: ProcessPool, workers: int, es: ES, chunk_size: int) -> Report:
-    """The episodes that the next iteration of `es` would play."""
+    """Play the episodes of the next iteration of `es`."""
     play = functools.partial(play_member, es.problem.mlp.sizes, _scale(es), es.episode_cap)
     returns = np.zeros(es.population)
     steps, worker_s = 0, 0.0
@@ -60,7 +63,7 @@ def play_processes(processes: ProcessPool, workers: int, es: ES, chunk_size: int
 
 
 def start_processes(processes: ProcessPool, workers: int) -> None:
-    """Have each of them import what it needs, and make its environment."""
+    """Make each process import its packages and create its environment."""
     processes.map(_start, range(4 * workers), chunksize=1)
 
 
@@ -71,7 +74,7 @@ def _start(_: int) -> None:
 def play_member(
     sizes: tuple[int, ...], scale: Scale, cap: int | None, member: tuple[int, NDArray[np.float32], int]
 ) -> tuple[int, float, int, float]:
-    """One episode in a process of the peer: index, return, steps, seconds."""
+    """Play one episode in a process of the peer; return index, return, steps and seconds."""
     started = time.perf_counter()
     index, parameters, seed = member
     env, layers, (mean, std, clip) = walker(), unflatten(parameters, sizes), scale
@@ -90,12 +93,12 @@ def play_member(
 
 @functools.cache
 def walker() -> gymnasium.Env:
-    """The environment that a process of the peer keeps."""
+    """Return the environment of a process of the peer."""
     return gymnasium.make("BipedalWalker-v3", disable_env_checker=True)
 
 
 def unflatten(parameters: NDArray[np.float32], sizes: tuple[int, ...]) -> Layers:
-    """Cut flat parameters [P] into layers."""
+    """Split flat parameters [P] into layers."""
     layers, start = [], 0
     for fan_in, fan_out in itertools.pairwise(sizes):
         bias = start + fan_in * fan_out
@@ -104,14 +107,11 @@ def unflatten(parameters: NDArray[np.float32], sizes: tuple[int, ...]) -> Layers
     return layers
 
 
-# EnvPool: a batch of members in its environments, one forward pass for all that are ready
-
-
 def play_envpool(es: ES, num_envs: int, batch_size: int, threads: int) -> Report:
-    """The members of the next iteration; whose episode ends hands its environment to the next one.
+    """Play the members of the next iteration; when an episode ends, its environment takes the next member.
 
-    EnvPool has no seed for a single episode: members meet ground of the same kind, each its own. Making the pool is not
-    in the time.
+    EnvPool has no seed for a single episode, so members play on different grounds. The time excludes the pool's
+    creation.
     """
     pool = import_module("envpool").make(
         "BipedalWalker-v3",
@@ -134,8 +134,8 @@ def _play_batches(pool: Any, es: ES, N: int, B: int) -> tuple[NDArray[np.float64
     sizes, waiting = es.problem.mlp.sizes, members(es)
     layers = [(np.zeros((N, i, o), np.float32), np.zeros((N, o), np.float32)) for i, o in itertools.pairwise(sizes)]
     returns, lengths = np.zeros(es.population), np.zeros(es.population, np.int64)
-    member = np.full(N, -1)  # that plays in an environment; -1: none
-    fresh = np.ones(N, np.bool_)  # whether its next observation is the first of an episode
+    member = np.full(N, -1)  # index of the member in each environment; -1: none
+    fresh = np.ones(N, np.bool_)  # whether the next observation is the first of an episode
 
     def take_next(slot: int) -> None:
         member[slot], parameters, _ = next(waiting, (-1, None, 0))
@@ -158,13 +158,13 @@ def _play_batches(pool: Any, es: ES, N: int, B: int) -> tuple[NDArray[np.float64
         lengths[member[stepped]] += 1
         fresh[slots] = False
         for slot in slots[counts & (terminated | truncated)]:
-            take_next(slot)  # the next step of the environment begins its episode, whatever the action
+            take_next(slot)  # the environment's next step starts the episode, whatever the action
         x = np.clip((obs - mean) / std, -clip, clip)
         for weights, bias in layers:
             x = np.tanh(np.matmul(x[:, None, :], weights[slots])[:, 0] + bias[slots])
         playing = member[slots] >= 0
         idle.update(slots[~playing].tolist())
-        # A pool hands out whole batches: where too few are at play, others make up the number.
+        # A pool returns whole batches, so idle environments fill them up.
         missing = B - under_way - int(playing.sum())
         spares = np.array([idle.pop() for _ in range(missing)], slots.dtype)
         actions = np.concatenate([x[playing], np.zeros((len(spares), sizes[-1]), np.float32)])

@@ -1,4 +1,4 @@
-"""Contenders in processes of their own, which take turns at their best settings of a grid."""
+"""Contenders in separate processes, measured in interleaved runs at their best settings of a grid."""
 
 import argparse
 import itertools
@@ -17,15 +17,15 @@ from typing import Any
 from scripts.bench.contenders.vectors import Setting
 from scripts.bench.harness import ROOT, Report, interpreter, positive_float, positive_int
 
-START_S, ANSWER_S = 60.0, 60.0  # a library that needs longer is left out
-Grids = Mapping[str, Sequence[Setting]]  # of each contender
+START_S, ANSWER_S = 60.0, 60.0  # slower libraries are skipped
+Grids = Mapping[str, Sequence[Setting]]  # by contender
 
 
 class Player:
-    """A process that plays one library's contenders, one request at a time."""
+    """Process that runs one library's contenders, one request at a time."""
 
     def __init__(self, library: str, python: str, script: str) -> None:
-        """Start it; `missing` then says why it cannot play, if so."""
+        """Start the process; after `greet`, `missing` is the reason why it is unusable, if any."""
         self._process = subprocess.Popen(
             [python, "-W", "ignore", str(Path(__file__).with_name(script)), library],
             cwd=ROOT,
@@ -42,22 +42,22 @@ class Player:
         self.versions: dict[str, str] = {}
 
     def greet(self) -> None:
-        """Wait until it has imported its library."""
+        """Wait until the library is imported."""
         greeting = self._answer(START_S)
         self.missing = greeting.get("missing") or greeting.get("error")
         self.versions = greeting.get("versions", {})
 
     def play(self, **request: Any) -> Report:
-        """Steps and seconds, or an error."""
+        """Return steps and seconds, or an error."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
-        except (BrokenPipeError, ValueError):  # the latter when it is closed
-            return {"error": "its process has ended"}
+        except (BrokenPipeError, ValueError):  # ValueError: closed
+            return {"error": "its process has exited"}
         return self._answer(ANSWER_S + request["warm_s"] + request["seconds"])
 
     def close(self) -> None:
-        """End it, and whatever it has started."""
+        """Kill the process and its children."""
         if not self._closed:
             self._closed = True
             with suppress(ProcessLookupError):
@@ -70,7 +70,7 @@ class Player:
         line = self._process.stdout.readline() if readable else ""
         if line:
             return json.loads(line)
-        reason = f"it ended with exit code {self._process.poll()}" if readable else f"no answer in {timeout_s:.0f} s"
+        reason = f"exit code {self._process.poll()}" if readable else f"no answer in {timeout_s:.0f} s"
         self.close()
         return {"error": reason}
 
@@ -79,11 +79,7 @@ class Player:
 def players(
     libraries: set[str], interpreters: Mapping[str, str], script: str = "vectors.py"
 ) -> Iterator[dict[str, Player]]:
-    """Players of these libraries, in processes that run the script; they are gone afterwards.
-
-    Args:
-        interpreters: of libraries that are not played by this one.
-    """
+    """Start a process that runs the script for each library, by its interpreter if one is given, and end them."""
     with ExitStack() as stack:
         started = {}
         for library in sorted(libraries):
@@ -92,19 +88,16 @@ def players(
         for library, player in started.items():
             player.greet()
             if player.missing:
-                print(f"{library} is left out: {player.missing}", flush=True)
+                print(f"{library} is skipped: {player.missing}", flush=True)
         yield started
 
 
 def play_row(
     row: str, grids: Grids, player_of: Mapping[str, Player], clocks: Mapping[str, str], options: argparse.Namespace
 ) -> Report:
-    """Every contender's rates in one environment, and the errors of those that have none.
+    """Measure the rates of all contenders in one environment, each at the best setting of its grid.
 
-    Args:
-        grids: a pilot finds the best setting where there are several.
-        player_of: who plays a contender.
-        clocks: what a contender's rate is of: `seconds` or `cpu_s`.
+    `clocks` has the denominator of a contender's rate: `seconds` (default) or `cpu_s`.
     """
     best: dict[str, Setting] = {}
     errors: dict[str, str] = {}
@@ -126,28 +119,22 @@ def play_row(
             rates[name] = []
     for _, name in itertools.product(range(options.repeats), list(best)):
         rates[name].append(rate(name, best[name], options.play_s))
-    sides = {name: summary(runs, best[name]) for name, runs in rates.items() if min(runs) > 0}
+    sides = {
+        name: {"median": statistics.median(runs), "min": min(runs), "max": max(runs), "rates": runs}
+        | {"setting": best[name]}
+        for name, runs in rates.items()
+        if min(runs) > 0
+    }
     return {"sides": sides, "errors": {name: errors[name] for name in errors if name not in sides}}
 
 
-def summary(rates: list[float], setting: Setting) -> Report:
-    """A contender's rates, and at which setting."""
-    return {
-        "median": statistics.median(rates),
-        "min": min(rates),
-        "max": max(rates),
-        "rates": rates,
-        "setting": setting,
-    }
-
-
 def library_versions(present: Mapping[str, Player]) -> dict[str, str]:
-    """What the players run."""
+    """Return the versions of the players' libraries."""
     return {name: number for player in present.values() for name, number in player.versions.items()}
 
 
 def add_options(parser: argparse.ArgumentParser, rows: Sequence[str], play_s: float) -> None:
-    """Add what chooses rows, interpreter, repeats and seconds."""
+    """Add the options for rows, interpreter, repeats and seconds."""
     parser.add_argument("--rows", nargs="+", choices=rows, metavar="ROW", help=f"of {', '.join(rows)} (all)")
     parser.add_argument(
         "--pufferlib",
@@ -157,4 +144,4 @@ def add_options(parser: argparse.ArgumentParser, rows: Sequence[str], play_s: fl
         help="an interpreter that has PufferLib",
     )
     parser.add_argument("--repeats", type=positive_int, help="measured runs of each contender (5)")
-    parser.add_argument("--seconds", type=positive_float, help=f"that each run measures ({play_s})")
+    parser.add_argument("--seconds", type=positive_float, help=f"duration of each run ({play_s})")

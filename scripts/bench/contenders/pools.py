@@ -1,4 +1,4 @@
-"""Pools that run tasks which sleep, each in the ways there are of using it; for scripts/bench/runs/pool.py."""
+"""Pools that run sleeping tasks, with each of their dispatch methods; for scripts/bench/runs/pool.py."""
 
 import concurrent.futures
 import functools
@@ -15,12 +15,13 @@ from paddock.compute.dask.cluster import local
 
 WORKERS = 5
 
-Run = Callable[[float, int], None]  # sleep so long, so often
-Ways = Mapping[str, Run]  # of using one contender
+Run = Callable[[float, int], None]  # arguments: duration and number of tasks
+Ways = Mapping[str, Run]  # dispatch methods of a contender
 
 
 @contextmanager
 def paddock() -> Iterator[Ways]:
+    """Open Paddock's local pool."""
     pool = local(Bounds(WORKERS, WORKERS), retries=3, task_timeout_s=None)
 
     def run(duration: float, count: int) -> None:
@@ -32,12 +33,14 @@ def paddock() -> Iterator[Ways]:
 
 @contextmanager
 def standard_pool() -> Iterator[Ways]:
+    """Open a `multiprocessing.Pool`."""
     with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:
         yield {f"map, {1 / part:g} chunks": functools.partial(_map, pool.map, part) for part in PARTS}
 
 
 @contextmanager
 def executor() -> Iterator[Ways]:
+    """Open a `ProcessPoolExecutor`."""
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(WORKERS, mp_context=context) as pool:
 
@@ -49,6 +52,7 @@ def executor() -> Iterator[Ways]:
 
 @contextmanager
 def joblib_() -> Iterator[Ways]:
+    """Open joblib's workers."""
     from joblib import Parallel, delayed
 
     with Parallel(n_jobs=WORKERS) as parallel:
@@ -64,6 +68,7 @@ def joblib_() -> Iterator[Ways]:
 
 @contextmanager
 def ipyparallel_() -> Iterator[Ways]:
+    """Open an ipyparallel cluster."""
     import ipyparallel
 
     with tempfile.TemporaryDirectory() as folder:
@@ -78,13 +83,14 @@ def ipyparallel_() -> Iterator[Ways]:
         yield {"direct view": functools.partial(run, direct, None)} | {
             f"balanced view, {1 / part:g} chunks": functools.partial(run, balanced, part) for part in PARTS
         }
-        with suppress(Exception):  # it is only to go away
+        with suppress(Exception):  # errors while closing are irrelevant
             client.close()
             cluster.stop_cluster_sync()
 
 
 @contextmanager
 def ray_() -> Iterator[Ways]:
+    """Open Ray's workers."""
     import ray
 
     ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
@@ -109,7 +115,12 @@ def _map(map_: Callable[..., Any], part: float, duration: float, count: int) -> 
     map_(time.sleep, [duration] * count, max(1, round(count * part)))
 
 
-PARTS = (1 / WORKERS, 1 / (4 * WORKERS), 1 / (8 * WORKERS), 1e-9)  # of all tasks in a chunk; the last: one each
+PARTS = (
+    1 / WORKERS,
+    1 / (4 * WORKERS),
+    1 / (8 * WORKERS),
+    1e-9,
+)  # shares of all tasks in a chunk; the last: one task each
 CONTENDERS: dict[str, Callable[[], Any]] = {
     "paddock": paddock,
     "multiprocessing.Pool": standard_pool,

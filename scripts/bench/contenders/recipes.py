@@ -1,4 +1,4 @@
-"""Recipes that both sides of a comparison take, in Paddock's words: published settings, and those of conf/experiment."""
+"""Recipes of comparisons, with Paddock's names: published settings and those of conf/experiment."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from paddock.config.compose import compose_alone
 from scripts.bench.harness import Report
 from scripts.bench.peers.paddock_ppo import SAME_NAME
 
-BIPEDAL = "paddock.envs.bipedal:paddock/BipedalWalker-v3"  # Gymnasium's walker, written for speed
+BIPEDAL = "paddock.envs.bipedal:paddock/BipedalWalker-v3"  # Gymnasium's walker in native code
 CLASSIC: Report = {  # CleanRL's ppo.py
     "env": "CartPole-v1",
     "num_envs": 4,
@@ -30,7 +30,7 @@ CLASSIC: Report = {  # CleanRL's ppo.py
 WALKER: Report = CLASSIC | {  # RL-Zoo's
     "env": "BipedalWalker-v3",
     "num_envs": 32,
-    "num_steps": 256,  # of 2,048: an update in seconds, with the same work for a step
+    "num_steps": 256,  # instead of 2,048: shorter updates with the same work per step
     "minibatch_size": 64,
     "epochs": 10,
     "learning_rate": 3e-4,
@@ -63,7 +63,7 @@ PICTURES: Report = CLASSIC | {  # as published for Pong, without learning-rate d
     "hidden_sizes": [512],
     "activation": "relu",
     "shared": True,
-    "policy": "CnnPolicy",  # SB3's name for these convolutions with 512 units behind them
+    "policy": "CnnPolicy",  # SB3's name for these convolutions followed by 512 units
 }
 _REPLAY = (
     "learning_rate",
@@ -84,40 +84,24 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "td3": (*_REPLAY, "actor_every", "sigma", "target_noise", "target_noise_clip"),
     }
 )
-# What a peer has no word for is as it has it.
-AS_THEIRS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+# Settings that peers cannot change.
+_FIXED = {"activation": "relu", "n_step": 1, "adam_epsilon": 1e-8, "learning_rate_schedule": "constant"}
+_PLAIN_DQN = {"double": False, "dueling": False, "priority_exponent": 0.0, "noisy_sigma": None, "quantiles": None}
+FIXED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "ppo": {"activation": "tanh"},
-        "dqn": {"activation": "relu", "n_step": 1, "double": False, "dueling": False, "priority_exponent": 0.0}
-        | {
-            "huber": 1.0,
-            "adam_epsilon": 1e-8,
-            "learning_rate_schedule": "constant",
-            "noisy_sigma": None,
-            "quantiles": None,
-        },
-        "sac": {"activation": "relu", "n_step": 1, "num_critics": 2, "quantiles": None, "target_entropy": None}
-        | {"adam_epsilon": 1e-8, "learning_rate_schedule": "constant"},
-        "td3": {
-            "activation": "relu",
-            "n_step": 1,
-            "num_critics": 2,
-            "adam_epsilon": 1e-8,
-            "learning_rate_schedule": "constant",
-        },
+        "dqn": _FIXED | _PLAIN_DQN | {"huber": 1.0},
+        "sac": _FIXED | {"num_critics": 2, "quantiles": None, "target_entropy": None},
+        "td3": _FIXED | {"num_critics": 2},
     }
 )
 
 
 def translate(experiment: str, env: str) -> Report:
-    """Return what both sides are to do.
-
-    Args:
-        env: the experiment's environment as Gymnasium names it.
-    """
+    """Return an experiment's recipe for both sides; `env` is Gymnasium's name of its environment."""
     config: Any = OmegaConf.to_container(compose_alone([f"experiment={experiment}"]), resolve=True)
     algo, name = config["algo"], config["algo"]["name"]
-    for key, value in AS_THEIRS[name].items():
+    for key, value in FIXED[name].items():
         assert algo[key] == value, f"{experiment}: {key}={algo[key]}"
     recipe = {key: algo[key] for key in NAMES[name]} | {
         "experiment": experiment,
@@ -126,7 +110,7 @@ def translate(experiment: str, env: str) -> Report:
         "steps": config["budget"]["steps"],
     }
     if name == "ppo":
-        assert algo["normalize_observations"] == algo["normalize_rewards"]  # one choice of the peer's
+        assert algo["normalize_observations"] == algo["normalize_rewards"]  # the peer has one setting for both
         return recipe | {"normalize": algo["normalize_rewards"]}
     assert recipe["num_envs"] == 1
     return recipe | {"algo": name, "every": algo["eval_every_steps"], "episodes": algo["eval_episodes"]}

@@ -1,8 +1,7 @@
-"""Who runs in scripts/bench/vec.py: the same random actions through each library's own vector environments.
+"""Contenders of scripts/bench/vec.py: the same random actions in each library's vector environments.
 
-Each library plays in a process of its own, maybe by another interpreter: `python vectors.py LIBRARY`
-reads one request a line and answers each with a line of JSON. An interpreter for PufferLib needs gymnasium and what the
-rows need, and none of Paddock's other packages.
+Each library runs in a separate process, possibly with another interpreter: `python vectors.py LIBRARY` reads one
+request per line and answers with a line of JSON. PufferLib's interpreter needs gymnasium and the packages of the rows.
 """
 
 import itertools
@@ -27,7 +26,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from paddock.envs.spec import EnvSpec
 
 ROOT = Path(__file__).resolve().parents[3]
-BATCHES = 64  # of actions, drawn before the clock starts and played in turn
+BATCHES = 64  # of actions, sampled in advance and repeated
 DISTRIBUTIONS = {
     "gymnasium": ("gymnasium", "numpy", "minigrid", "Box2D", "ale-py"),
     "stable_baselines3": ("stable-baselines3", "torch"),
@@ -35,20 +34,21 @@ DISTRIBUTIONS = {
     "paddock.envs.vector": ("paddock",),
     **{name: (name, "jax") for name in ("gymnax", "pgx")},
 }
-Setting = dict[str, int]  # num_envs and workers, where a contender has them
-Advance = Callable[[], int]  # one step of the vector; returns how many environments stepped
+Setting = dict[str, int]  # num_envs and workers, if a contender has them
+Advance = Callable[[], int]  # steps the vector and returns the number of environments that stepped
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: an environment, and what it needs."""
+    """Environment in the table, with its requirements."""
 
     spec: EnvSpec
-    package: str | None  # that has it, where it is not Gymnasium
-    envpool: str | None  # its name in EnvPool, where there is one
+    package: str | None  # that contains it, if not Gymnasium
+    envpool: str | None  # its name in EnvPool, if it exists there
 
 
 def row(id: str, *, package: str | None = None, envpool: str | None = None, **changes: Any) -> Row:
+    """Return a row with default settings of the environment, except `changes`."""
     given: dict[str, Any] = {"kwargs": {}, "wrappers": (), "max_episode_steps": None, "fresh": False}
     return Row(EnvSpec(id=id, **(given | changes)), package, envpool)
 
@@ -79,12 +79,12 @@ ROWS = {
 
 @dataclass(frozen=True)
 class Contender:
-    """A way to run environments.
+    """Way to run environments.
 
     Attributes:
-        python: whether it runs the same Python environment as we do.
-        sizes: whether the number of environments is a setting; what is the most of it.
-        workers: whether their number is a setting.
+        python: whether it runs the same Python environment as ours.
+        sizes: whether the number of environments is a setting, at most `most_envs`.
+        workers: whether the number of workers is a setting.
     """
 
     library: str
@@ -95,7 +95,7 @@ class Contender:
     workers: bool = False
 
     def settings(self, num_envs: tuple[int, ...], workers: tuple[int, ...]) -> list[Setting]:
-        """Its part of the grid."""
+        """Return its part of the grid."""
         if not self.sizes:
             return [{}]
         sizes = [N for N in num_envs if self.most_envs is None or self.most_envs >= N] or [min(num_envs)]
@@ -104,12 +104,12 @@ class Contender:
 
 
 def play(contender: str, row_name: str, setting: Setting, warm_s: float, seconds: float) -> dict[str, float]:
-    """Build, warm up, measure, close."""
+    """Build, warm up, measure and close a contender."""
     return measure(partial(CONTENDERS[contender].begin, ROWS[row_name], setting), warm_s, seconds)
 
 
 def measure(begin: Callable[[ExitStack], Advance], warm_s: float, seconds: float) -> dict[str, float]:
-    """Steps, seconds, and the processor time of all threads, of what `begin` begins."""
+    """Return steps, seconds and the processor time of all threads of the vector that `begin` opens."""
     with ExitStack() as stack:
         advance = begin(stack)
         _advance_for(advance, warm_s)
@@ -128,14 +128,15 @@ def _advance_for(advance: Advance, seconds: float) -> tuple[int, float]:
 
 
 def draw(space: Space, num_envs: int) -> Iterator[Any]:
-    """Batches of random actions, for ever the same ones."""
+    """Return an endless iterator over `BATCHES` batches of random actions."""
     space.seed(0)
     empty: Any = create_empty_array(space, num_envs)
     samples = ([space.sample() for _ in range(num_envs)] for _ in range(BATCHES))
     return itertools.cycle([np.array(concatenate(space, batch, empty)) for batch in samples])
 
 
-def bare(row: Row, setting: Setting, stack: ExitStack) -> Advance:
+def one_env(row: Row, setting: Setting, stack: ExitStack) -> Advance:
+    """Step a single environment without a vector."""
     env = row.spec.make()
     stack.callback(env.close)
     env.action_space.seed(0)
@@ -152,6 +153,7 @@ def bare(row: Row, setting: Setting, stack: ExitStack) -> Advance:
 
 
 def stepping(venv: Any, stack: ExitStack, actions: Iterator[Any], seeded: bool = True) -> Advance:
+    """Return a function that steps a vector environment."""
     stack.callback(venv.close)
     venv.reset(seed=0) if seeded else venv.reset()
     N, step = venv.num_envs, venv.step
@@ -163,32 +165,22 @@ def stepping(venv: Any, stack: ExitStack, actions: Iterator[Any], seeded: bool =
     return advance
 
 
-def gymnasium_sync(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    venv = SyncVectorEnv([row.spec.make] * setting["num_envs"], copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+def gymnasium_vector(row: Row, setting: Setting, stack: ExitStack, cls: Any) -> Advance:
+    """Step Gymnasium's sync or async vector environment."""
+    venv = cls([row.spec.make] * setting["num_envs"], copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
     return stepping(venv, stack, draw(venv.single_action_space, venv.num_envs))
 
 
-def gymnasium_async(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    venv = AsyncVectorEnv([row.spec.make] * setting["num_envs"], copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
-    return stepping(venv, stack, draw(venv.single_action_space, venv.num_envs))
+def sb3_vector(row: Row, setting: Setting, stack: ExitStack, cls: str, **options: Any) -> Advance:
+    """Step Stable-Baselines3's dummy or subprocess vector environment."""
+    from stable_baselines3.common import vec_env
 
-
-def sb3_dummy(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    venv = DummyVecEnv([row.spec.make for _ in range(setting["num_envs"])])
+    venv = getattr(vec_env, cls)([row.spec.make for _ in range(setting["num_envs"])], **options)
     return stepping(venv, stack, draw(venv.action_space, venv.num_envs), seeded=False)
 
 
-def sb3_subproc(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    from stable_baselines3.common.vec_env import SubprocVecEnv
-
-    venv = SubprocVecEnv([row.spec.make for _ in range(setting["num_envs"])], start_method="fork")
-    return stepping(venv, stack, draw(venv.action_space, venv.num_envs), seeded=False)
-
-
-def envpool_pool(row: Row, setting: Setting, stack: ExitStack, parts: int) -> Advance:
-    """EnvPool as it comes: the step in which it restarts an environment counts as a step."""
+def envpool_pool(row: Row, setting: Setting, stack: ExitStack, num_batches: int) -> Advance:
+    """Step EnvPool's environments; a step that resets an environment counts."""
     import envpool
 
     if row.envpool is None:
@@ -196,25 +188,25 @@ def envpool_pool(row: Row, setting: Setting, stack: ExitStack, parts: int) -> Ad
     N = setting["num_envs"]
     options: dict[str, Any] = {
         "num_envs": N,
-        "batch_size": N // parts,
+        "batch_size": N // num_batches,
         "num_threads": setting["workers"],
         "env_type": "gymnasium",
     }
     pool = envpool.make(row.envpool, **options)
     stack.callback(pool.close)
-    actions = draw(pool.action_space, N // parts)
+    actions = draw(pool.action_space, N // num_batches)
     pool.async_reset()
 
     def advance() -> int:
         *_, info = pool.recv()
         pool.send(next(actions), info["env_id"])
-        return N // parts
+        return N // num_batches
 
     return advance
 
 
-def puffer(row: Row, setting: Setting, stack: ExitStack, backend: str, parts: int) -> Advance:
-    """PufferLib's emulation of a Gymnasium environment; with several parts, the first that is ready."""
+def puffer(row: Row, setting: Setting, stack: ExitStack, backend: str, num_batches: int) -> Advance:
+    """Step PufferLib's emulation of a Gymnasium environment; with several batches, the first that is ready."""
     from pufferlib import vector
     from pufferlib.emulation import GymnasiumPufferEnv
 
@@ -224,32 +216,29 @@ def puffer(row: Row, setting: Setting, stack: ExitStack, backend: str, parts: in
     N = setting["num_envs"]
     options: dict[str, Any] = {}
     if backend == "Multiprocessing":
-        options = {"num_workers": setting["workers"], "batch_size": N // parts, "overwork": True}
-        options["sync_traj"] = parts == 1
+        options = {"num_workers": setting["workers"], "batch_size": N // num_batches, "overwork": True}
+        options["sync_traj"] = num_batches == 1
     venv = vector.make(make, backend=backend, num_envs=N, **options)
     stack.callback(venv.close)
-    actions = draw(venv.single_action_space, N // parts)
+    actions = draw(venv.single_action_space, N // num_batches)
     venv.async_reset(0)
 
     def advance() -> int:
         venv.recv()
         venv.send(next(actions))
-        return N // parts
+        return N // num_batches
 
     return advance
 
 
-def ours_serial(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    venv = configured("serial", setting["num_envs"]).make(row.spec, copy=False)
-    return stepping(venv, stack, draw(venv.single_action_space, venv.num_envs))
-
-
-def ours_multiprocess(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    venv = configured("multiprocess", setting["num_envs"], workers=setting["workers"]).make(row.spec, copy=False)
+def ours_vector(row: Row, setting: Setting, stack: ExitStack, name: str) -> Advance:
+    """Step Paddock's serial or multiprocess vector environment."""
+    venv = configured(name, **setting).make(row.spec, copy=False)
     return stepping(venv, stack, draw(venv.single_action_space, venv.num_envs))
 
 
 def ours_pool(row: Row, setting: Setting, stack: ExitStack) -> Advance:
+    """Step Paddock's multiprocess environments in two halves, the first that is ready."""
     N, B = setting["num_envs"], setting["num_envs"] // 2
     vec = configured("multiprocess", N, workers=setting["workers"], batch_size=B)
     venv = vec.make(row.spec, copy=False)
@@ -269,7 +258,7 @@ def ours_pool(row: Row, setting: Setting, stack: ExitStack) -> Advance:
 
 
 def configured(name: str, num_envs: int, **changes: Any) -> Any:
-    """A recipe with the settings of conf/vec, except these."""
+    """Return a vectorization with the settings of conf/vec, except these."""
     import yaml
 
     from paddock.envs.errors import resolve
@@ -278,31 +267,35 @@ def configured(name: str, num_envs: int, **changes: Any) -> Any:
     return resolve(keys.pop("_target_"), "vec")(**(keys | {"num_envs": num_envs} | changes))
 
 
-PROCESSES = 16  # at most, where each environment has its own; more of them lose on the machines this is for
+PROCESSES = 16  # at most, with one process per environment; more are slower on small machines
 CONTENDERS = {
-    "one environment": Contender("gymnasium", bare, sizes=False),
-    "Gymnasium sync": Contender("gymnasium", gymnasium_sync),
-    "Gymnasium async": Contender("gymnasium", gymnasium_async, most_envs=PROCESSES),
-    "SB3 dummy": Contender("stable_baselines3", sb3_dummy),
-    "SB3 subproc": Contender("stable_baselines3", sb3_subproc, most_envs=PROCESSES),
-    "PufferLib serial": Contender("pufferlib", partial(puffer, backend="Serial", parts=1)),
-    "PufferLib multiproc": Contender("pufferlib", partial(puffer, backend="Multiprocessing", parts=1), workers=True),
-    "PufferLib pool": Contender("pufferlib", partial(puffer, backend="Multiprocessing", parts=2), workers=True),
-    "EnvPool sync": Contender("envpool", partial(envpool_pool, parts=1), python=False, workers=True),
-    "EnvPool async": Contender("envpool", partial(envpool_pool, parts=2), python=False, workers=True),
-    "ours serial": Contender("paddock.envs.vector", ours_serial),
-    "ours multiprocess": Contender("paddock.envs.vector", ours_multiprocess, workers=True),
+    "one environment": Contender("gymnasium", one_env, sizes=False),
+    "Gymnasium sync": Contender("gymnasium", partial(gymnasium_vector, cls=SyncVectorEnv)),
+    "Gymnasium async": Contender("gymnasium", partial(gymnasium_vector, cls=AsyncVectorEnv), most_envs=PROCESSES),
+    "SB3 dummy": Contender("stable_baselines3", partial(sb3_vector, cls="DummyVecEnv")),
+    "SB3 subproc": Contender(
+        "stable_baselines3", partial(sb3_vector, cls="SubprocVecEnv", start_method="fork"), most_envs=PROCESSES
+    ),
+    "PufferLib serial": Contender("pufferlib", partial(puffer, backend="Serial", num_batches=1)),
+    "PufferLib multiproc": Contender(
+        "pufferlib", partial(puffer, backend="Multiprocessing", num_batches=1), workers=True
+    ),
+    "PufferLib pool": Contender("pufferlib", partial(puffer, backend="Multiprocessing", num_batches=2), workers=True),
+    "EnvPool sync": Contender("envpool", partial(envpool_pool, num_batches=1), python=False, workers=True),
+    "EnvPool async": Contender("envpool", partial(envpool_pool, num_batches=2), python=False, workers=True),
+    "ours serial": Contender("paddock.envs.vector", partial(ours_vector, name="serial")),
+    "ours multiprocess": Contender("paddock.envs.vector", partial(ours_vector, name="multiprocess"), workers=True),
     "ours pool": Contender("paddock.envs.vector", ours_pool, workers=True),
 }
-BARE = "one environment"
+ONE_ENV = "one environment"
 OURS = [name for name, contender in CONTENDERS.items() if contender.library == "paddock.envs.vector"]
-PEERS = [name for name, contender in CONTENDERS.items() if contender.python and name not in (*OURS, BARE)]
+PEERS = [name for name, contender in CONTENDERS.items() if contender.python and name not in (*OURS, ONE_ENV)]
 
 
 def serve(library: str, play: Callable[..., dict[str, float]]) -> None:
-    """Answer requests for this library's contenders by `play` until standard input ends."""
+    """Answer requests for this library's contenders with `play` until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what a library prints must not come between
+    os.dup2(2, 1)  # redirects output of the library
     try:
         import_module(library)
     except ImportError as error:

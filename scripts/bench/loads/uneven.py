@@ -1,4 +1,4 @@
-"""An environment whose steps take unequal time: one in ten is slow, and so is every reset."""
+"""Environment whose steps take unequal time: one in ten is slow, and so is every reset."""
 
 import time
 from typing import Any
@@ -10,24 +10,20 @@ from numpy.typing import NDArray
 
 SLOW_SHARE = 0.1  # of steps
 STEP, SLOW_STEP, RESET = 1, 10, 50  # units of work
-UNIT = 500  # iterations of the loop that is the work; some 20 microseconds
+UNIT = 500  # loop iterations per unit, about 20 microseconds
 STEPS = 100  # in an episode
 
 
 class Uneven(gymnasium.Env):
-    """Nothing to learn: work, and an observation that counts it.
+    """Environment that works and counts its work in the observation.
 
-    The work is a fixed number of iterations and not a time, so that it weighs the same for whoever runs it.
+    The work is a fixed number of iterations, not a duration, so that it is the same for every contender.
     """
 
     observation_space, action_space = Box(0, np.inf, (4,), np.float32), Discrete(2)
 
     def __init__(self, sleep_s: float) -> None:
-        """Choose what is slow.
-
-        Args:
-            sleep_s: seconds that a unit of slow work sleeps, as if it waited for another machine; 0 to compute it.
-        """
+        """Sleep `sleep_s` per unit of slow work, as if waiting for another machine; 0 computes instead."""
         self._sleep_s = sleep_s
         self._state = np.zeros(4, np.float32)  # steps, slow steps, work, action
 
@@ -39,7 +35,7 @@ class Uneven(gymnasium.Env):
         return self._state.copy(), {}
 
     def step(self, action: int) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Step; slow steps come at random, by the episode's seed."""
+        """Step; the episode's seed determines which steps are slow."""
         slow = self.np_random.random() < SLOW_SHARE
         self._do(SLOW_STEP if slow else STEP, slow)
         self._state += np.array([1, slow, 0, action], np.float32)

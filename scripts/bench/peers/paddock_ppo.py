@@ -1,10 +1,9 @@
-"""Paddock's PPO with a recipe of scripts/bench/learn.py, driven as the peers beside it are.
+"""Paddock's PPO with a recipe of scripts/bench/learn.py, with the peers' protocol.
 
-Reads requests as JSON lines. One with "updates" asks for the speed: steps, seconds, those of the processor, and the
-share of the time that environments, policy and learning took. One with "goal" asks for training until an evaluation has
-that mean return, one with "until" for the rollouts up to that step, one with none of these for what the last policy
-scores. A setting is a list of overrides, such as vec=multiprocess. A recipe may be an experiment of conf/experiment, by
-its name.
+Requests are JSON lines. "updates" measures the speed: steps, seconds, processor seconds, and the shares of environments,
+policy and learning. "goal" trains until an evaluation reaches that mean return, "until" returns the rollouts up to that
+step, and other requests return the score of the last policy. A setting is a list of overrides, such as vec=multiprocess.
+A recipe may name an experiment of conf/experiment.
 """
 
 import itertools
@@ -40,7 +39,7 @@ SAME_NAME = (
 
 
 def overrides(recipe: dict[str, Any]) -> list[str]:
-    """A recipe as Paddock is given it."""
+    """Return a recipe as Paddock's overrides."""
     if "experiment" in recipe:
         return [f"experiment={recipe['experiment']}", "algo.eval_every_iterations=1000000"]
     values: dict[str, Any] = {f"algo.{name}": recipe[name] for name in SAME_NAME} | {
@@ -51,7 +50,7 @@ def overrides(recipe: dict[str, Any]) -> list[str]:
     }
     if "hidden_sizes" in recipe:
         values["algo.hidden_sizes"] = str(recipe["hidden_sizes"]).replace(" ", "")
-    if "lstm" in recipe:  # a network of so many features, which it remembers
+    if "lstm" in recipe:  # its size, of the features too
         values |= {"algo.lstm": "true", "algo.shared": "true", "algo.hidden_sizes": f"[{recipe['lstm']}]"}
     values |= {f"algo.{name}": recipe[name] for name in ("activation", "shared", "device") if name in recipe}
     if "learning_rate_schedule" in recipe:
@@ -61,14 +60,14 @@ def overrides(recipe: dict[str, Any]) -> list[str]:
 
 
 def build(recipe: dict[str, Any], setting: list[str], seed: int) -> PPO:
-    """The algorithm that a recipe describes; a setting has the last word."""
+    """Build the algorithm of a recipe; the setting takes precedence."""
     composed = compose_alone([*overrides(recipe), f"seed={seed}", *setting])
     config: Any = OmegaConf.to_container(composed, resolve=True)
     return build_algorithm(config, SerialPool())
 
 
 def train(recipe: dict[str, Any], setting: list[str], updates: int, seed: int) -> dict[str, Any]:
-    """One update to warm up, then `updates` that count; or why the setting is refused."""
+    """Measure `updates` after one update to warm up, or return why the setting is refused."""
     try:
         ppo = build(recipe, setting, seed)
     except (ConfigError, HydraException) as error:
@@ -87,18 +86,14 @@ def train(recipe: dict[str, Any], setting: list[str], updates: int, seed: int) -
         "seconds": seconds,
         "cpu_s": cpu_s,
         "return_mean": returns[-1] if returns else None,
-        "split": split(rows, seconds, beside=ppo.rollouts != "inline"),
+        "split": split(rows, seconds, concurrent=ppo.rollouts != "inline"),
     }
 
 
 def reach(
     recipe: dict[str, Any], setting: list[str], goal: float, every: int, episodes: int, seed: int
 ) -> dict[str, Any]:
-    """Train until an evaluation has that mean return; `return_mean` is None where the recipe's steps did not suffice.
-
-    Args:
-        every: steps between evaluations, in whole rollouts.
-    """
+    """Train until an evaluation, every `every` steps, has that mean return; `return_mean` is None if none had."""
     iterations = max(1, every // (recipe["num_envs"] * recipe["num_steps"]))
     ppo = build(recipe, [*setting, f"algo.eval_every_iterations={iterations}", f"algo.eval_episodes={episodes}"], seed)
     plan = ppo.plan()
@@ -113,7 +108,7 @@ def reach(
 
 
 def follow(recipe: dict[str, Any], setting: list[str], until: int, seed: int) -> dict[str, Any]:
-    """Train until that step of the recipe's, and tell of every rollout what its episodes came to."""
+    """Train until that step of the recipe, and return the episodes of every rollout."""
     ppo, rows = build(recipe, setting, seed), list[dict[str, Any]]()
     plan = ppo.plan()
     try:
@@ -127,7 +122,7 @@ def follow(recipe: dict[str, Any], setting: list[str], until: int, seed: int) ->
 
 
 def score(recipe: dict[str, Any], setting: list[str], episodes: int, seed: int) -> dict[str, Any]:
-    """Train for the recipe's steps, in whole rollouts, and play episodes of the deterministic policy."""
+    """Train for the recipe's steps, in whole rollouts, and evaluate the deterministic policy."""
     iterations = -(-recipe["steps"] // (recipe["num_envs"] * recipe["num_steps"]))
     ppo = build(recipe, [*setting, f"algo.eval_episodes={episodes}"], seed)
     plan = ppo.plan()
@@ -140,15 +135,10 @@ def score(recipe: dict[str, Any], setting: list[str], episodes: int, seed: int) 
     return {"steps": ppo.count.step, "return_mean": row["eval/return_mean"]}
 
 
-def split(rows: list[dict[str, float]], seconds: float, beside: bool) -> dict[str, float]:
-    """Shares of the time: environments, policy, learning, waiting.
-
-    Args:
-        beside: rollouts are played while the learner learns, so that the shares may add up to more than 1; otherwise
-            waiting is what is left of a rollout when environments and policy are taken from it.
-    """
+def split(rows: list[dict[str, float]], seconds: float, concurrent: bool) -> dict[str, float]:
+    """Return the shares of environments, policy, learning and waiting; concurrent ones may sum to more than 1."""
     shares = {name: sum(row[f"system/{name}_s"] for row in rows) / seconds for name in SHARES}
-    if not beside:
+    if not concurrent:
         shares["wait"] -= shares["env"] + shares["policy"]
     return shares
 

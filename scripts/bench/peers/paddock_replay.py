@@ -1,4 +1,4 @@
-"""Paddock's side of scripts/bench/replay.py and runs/seeds.py; reads requests as JSON lines."""
+"""Paddock's side of scripts/bench/replay.py and runs/seeds.py, with requests as JSON lines."""
 
 import contextlib
 import itertools
@@ -16,22 +16,20 @@ from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
 
 NEVER = 10**9  # steps between evaluations
-AT_ONCE = 64  # updates a row
+AT_ONCE = 64  # updates per row
 
 
 @contextlib.contextmanager
-def made_of(words: list[str]) -> Iterator[Any]:
-    """Build the algorithm that overrides describe, in a temporary folder."""
+def built_from(words: list[str]) -> Iterator[Any]:
+    """Build an algorithm from overrides, in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         yield build_algorithm(read_plain(compose_alone(words)), SerialPool(), folder=Path(folder))
 
 
 def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict[str, Any]:
-    """Fill the replay, warm up, then time updates, 64 for each step of an environment that does nothing.
+    """Fill the replay, warm up, and time updates: 64 per step of an environment that costs nothing.
 
-    Args:
-        recipe: of scripts/bench/replay.py.
-        setting: number of threads; with one, seconds are processor time.
+    The setting is the number of threads; with one, seconds are processor time.
     """
     values = {
         "algo": recipe["algo"],
@@ -53,8 +51,8 @@ def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict
     values |= {f"+env.kwargs.{name}": json.dumps(recipe[name]) for name in ("observed", "actions", "discrete")}
     words = [f"{name}={value}" for name, value in (values | recipe.get("overrides", {})).items()]
     clock = time.process_time if setting == 1 else time.perf_counter
-    with made_of(words) as algorithm, closing(algorithm.plan()) as plan:
-        next(row for row in plan if row["step"] > recipe["rows"])  # whose updates warm up
+    with built_from(words) as algorithm, closing(algorithm.plan()) as plan:
+        next(row for row in plan if row["step"] > recipe["rows"])  # warms up
         started = clock()
         count = len(list(itertools.islice(plan, updates // AT_ONCE)))
         seconds = clock() - started
@@ -62,14 +60,14 @@ def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict
 
 
 def play(num_envs: int, num_steps: int, rows: int, seed: int) -> dict[str, Any]:
-    """Time DQN on CartPole in C, 64-64 with an update of 64 for 4 steps: `rows` of 20,000 steps."""
+    """Time DQN on native CartPole, 64-64 with an update of 64 per 4 steps, for `rows` of 20,000 steps."""
     values: dict[str, Any] = {
         "vec.num_envs": num_envs,
         "algo.num_steps": num_steps,
         "algo.updates_per_step": 0.25,
         "algo.log_every_steps": 20_000,
         "algo.eval_every_steps": NEVER,
-        "algo.double": False,  # as CleanRL's, and so are the next two
+        "algo.double": False,  # as in CleanRL, like the next two
         "algo.huber": "null",
         "algo.max_grad_norm": "null",
         "seed": seed,
@@ -78,14 +76,14 @@ def play(num_envs: int, num_steps: int, rows: int, seed: int) -> dict[str, Any]:
 
 
 def whole(experiment: str, steps: int, seed: int) -> dict[str, Any]:
-    """Time training by an experiment after its first 2,048 steps, without evaluations."""
+    """Time an experiment after its first 2,048 steps, without evaluations."""
     words = [f"experiment={experiment}", f"algo.eval_every_steps={NEVER}", f"seed={seed}", "algo.log_every_steps=2048"]
     return _time(words, steps // 2048)
 
 
 def _time(words: list[str], rows: int) -> dict[str, Any]:
     """Return steps and processor seconds of rows of metrics after the first."""
-    with made_of(words) as algorithm, closing(algorithm.plan()) as plan:
+    with built_from(words) as algorithm, closing(algorithm.plan()) as plan:
         first, started = next(plan)["step"], time.process_time()
         *_, last = itertools.islice(plan, rows)
         seconds = time.process_time() - started
@@ -93,16 +91,16 @@ def _time(words: list[str], rows: int) -> dict[str, Any]:
 
 
 def score(recipe: dict[str, Any], last_episodes: int, seed: int) -> dict[str, Any]:
-    """Train by an experiment, and evaluate the last policy's best actions over so many episodes."""
+    """Train by an experiment, and evaluate the deterministic last policy."""
     words = [f"experiment={recipe['experiment']}", f"seed={seed}", f"algo.eval_every_steps={NEVER}", "algo.threads=1"]
     words += [f"algo.eval_episodes={last_episodes}"]
-    with made_of(words) as algorithm, closing(algorithm.plan()) as plan:
+    with built_from(words) as algorithm, closing(algorithm.plan()) as plan:
         step = next(row["step"] for row in plan if row["step"] >= recipe["steps"])
         [row] = algorithm.evaluate_last()
     return {"steps": step, "return_mean": row["eval/return_mean"]}
 
 
-ANSWERS: dict[str, Callable[..., dict[str, Any]]] = {  # by a key that only these requests have
+ANSWERS: dict[str, Callable[..., dict[str, Any]]] = {  # by a key that is unique to the request
     "num_envs": play,
     "experiment": whole,
     "last_episodes": score,

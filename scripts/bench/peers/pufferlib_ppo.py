@@ -1,13 +1,11 @@
-"""PufferLib 3's trainer on an environment of Gymnasium's, with the network of 2 x 64 that every contender has.
+"""PufferLib 3's trainer on a Gymnasium environment, with the network of 2 x 64 units that all contenders use.
 
-Runs under an interpreter that has PufferLib (`scripts/bench/learn.py --pufferlib PYTHON`), reads requests as JSON lines
-and answers each with its steps and seconds. A setting is the number of environments and that of worker processes, where
-0 steps them in this one, and perhaps that of torch's threads. The rest is PufferLib's default, but for the optimizer:
-Muon takes a package of its own.
+It runs under an interpreter with PufferLib (`scripts/bench/learn.py --pufferlib PYTHON`), reads requests as JSON lines
+and answers with steps and seconds. A setting lists environments, worker processes (0: this process) and optionally torch
+threads. Everything else is PufferLib's default, except the optimizer, since Muon needs another package.
 
-With the environment OWN it is PufferLib's CartPole in C and PufferLib's network, one layer of 128. Wheels of
-pufferlib-core come without that environment; it is then compiled from the recipe's "source", the unpacked source
-distribution of pufferlib 3.0.0.
+The environment OWN is PufferLib's CartPole in C, with PufferLib's network of one layer of 128. Wheels of pufferlib-core
+lack it, so it is compiled from the recipe's "source", the unpacked source distribution of pufferlib 3.0.0.
 """
 
 import contextlib
@@ -28,7 +26,7 @@ import numpy as np
 import torch
 
 if importlib.util.find_spec("pyro") is None:
-    # Only its sweeps of hyperparameters need Pyro.
+    # Only hyperparameter sweeps need Pyro.
     sys.modules["pufferlib.sweep"] = types.ModuleType("pufferlib.sweep")
 
 import pufferlib
@@ -75,9 +73,10 @@ TRAINER = {
 
 
 class Agent(nn.Module):
-    """Policy and value, two layers of 64 each."""
+    """Policy and value networks with two layers of 64 each."""
 
     def __init__(self, env: Any) -> None:
+        """Create the layers."""
         super().__init__()
         init = pufferlib.pytorch.layer_init
         self.dtype = None
@@ -99,14 +98,14 @@ class Agent(nn.Module):
         )
 
     def forward(self, obs: Tensor, state: Any = None) -> tuple[Tensor, Tensor]:
-        """Logits [B, A] and values [B, 1]."""
+        """Return logits [B, A] and values [B, 1]."""
         numbers = obs if self.dtype is None else self.flatten(obs)
         return self.actor(numbers), self.critic(numbers)
 
     forward_eval = forward
 
     def flatten(self, obs: Tensor) -> Tensor:
-        """The numbers [B, F] of structured observations: pixels between 0 and 1, choices one-hot."""
+        """Flatten structured observations to [B, F]: pixels in [0, 1], discrete values one-hot."""
         leaves = pufferlib.pytorch.nativize_tensor(obs, self.dtype)
         columns = []
         for name, space in self.space.items():
@@ -119,20 +118,16 @@ class Agent(nn.Module):
 
 
 def make_env(name: str, buf: Any = None, seed: int = 0) -> Any:
-    """Wrap one of Gymnasium's environments as PufferLib does."""
+    """Wrap a Gymnasium environment as PufferLib does."""
     env = pufferlib.pufferlib.EpisodeStats(gymnasium.make(name))
     return pufferlib.emulation.GymnasiumPufferEnv(env=env, buf=buf)
 
 
 def find_cartpole(source: str | None) -> Any:
-    """PufferLib's CartPole in C: the installed one, or else that of the source distribution, compiled here.
-
-    Raises:
-        ImportError: there is neither.
-    """
+    """Return PufferLib's CartPole in C, installed or compiled from the source distribution; ImportError without both."""
     if importlib.util.find_spec("pufferlib.ocean") is None:
         if source is None:
-            raise ImportError("this PufferLib has no environments in C; name its sources: --pufferlib-source FOLDER")
+            raise ImportError("this PufferLib has no environments in C; pass its sources: --pufferlib-source FOLDER")
         pufferlib.__path__.append(str(compile_cartpole(Path(source)) / "pufferlib"))
     return importlib.import_module("pufferlib.ocean.cartpole.cartpole").Cartpole
 
@@ -153,7 +148,7 @@ def compile_cartpole(source: Path) -> Path:
 
 
 def make_envs(recipe: dict[str, Any], num_envs: int, workers: int) -> Any:
-    """The environments, in this process or in workers."""
+    """Create the environments, in this process or in workers."""
     backend = pufferlib.vector.Multiprocessing if workers else pufferlib.vector.Serial
     if recipe["env"] != OWN:
         more = {"num_workers": workers} if workers else {}
@@ -168,7 +163,7 @@ def make_envs(recipe: dict[str, Any], num_envs: int, workers: int) -> Any:
 
 
 def train(recipe: dict[str, Any], setting: list[int], updates: int, seed: int) -> dict[str, Any]:
-    """One update to warm up, then `updates` that count."""
+    """Measure `updates` after one update to warm up."""
     num_envs, workers, *threads = setting
     horizon = recipe["num_steps"]
     minibatch_size = min(recipe["minibatch_size"], num_envs * horizon)
@@ -200,7 +195,7 @@ def train(recipe: dict[str, Any], setting: list[int], updates: int, seed: int) -
 
 
 def compile_advantage() -> None:
-    """Compile PufferLib's own C++ for the CPU where its wheel wants CUDA's libraries; half a minute, once."""
+    """Compile PufferLib's C++ code for the CPU if its wheel needs CUDA's libraries; half a minute, once."""
     if not getattr(pufferlib.pufferl, "_C_AVAILABLE", True):
         source = Path(pufferlib.__path__[0]) / "extensions" / "pufferlib.cpp"
         cpp_extension.load("pufferlib_cpu", [str(source)], extra_cflags=["-O3"], is_python_module=False)

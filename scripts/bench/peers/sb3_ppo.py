@@ -1,15 +1,14 @@
 """Stable-Baselines3's PPO with a recipe of scripts/bench/learn.py.
 
-Reads requests as JSON lines. One with "updates" asks for the speed, one with "goal" for training until episodes of the
-deterministic policy reach that mean return, one with "until" for the rollouts up to that step, one with none of these
-for what the policy scores after the recipe's steps. A setting is the number of torch's threads. A recipe may have its
-environments in Paddock's native code.
+Requests are JSON lines. "updates" measures the speed, "goal" trains until the deterministic policy reaches that mean
+return, "until" returns the rollouts up to that step, and other requests return the score after the recipe's steps. A
+setting is the number of torch threads. A recipe may use Paddock's native environments.
 """
 
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,11 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 
 class NativeVecEnv(VecEnv):
-    """Paddock's native environments, Gymnasium's numbers, which tell of an episode that ended what `Monitor` tells."""
+    """Paddock's native environments as an SB3 vector environment, with the episode infos of `Monitor`."""
 
     def __init__(self, env: str, num_envs: int, seed: int) -> None:
-        """Build the environments that Gymnasium makes by that name."""
-        from paddock.envs.spec import EnvSpec  # optional: other recipes need no Paddock
+        """Create the environments by their Gymnasium name."""
+        from paddock.envs.spec import EnvSpec  # other recipes do not need Paddock
         from paddock.envs.vector import Native
 
         vec = Native(num_envs=num_envs, threads=1)
@@ -43,49 +42,46 @@ class NativeVecEnv(VecEnv):
         return observations
 
     def step_async(self, actions: Any) -> None:
-        """Keep the actions: environments step when they are waited for."""
+        """Store the actions for `step_wait`."""
         self._actions = actions
 
     def step_wait(self) -> Any:
-        """Return observations, rewards, whether episodes ended, and for those that did what they ended with."""
-        observations, rewards, terminated, truncated, told = self._envs.step(self._actions)
+        """Return observations, rewards, dones and infos."""
+        observations, rewards, terminated, truncated, batched = self._envs.step(self._actions)
         ended = terminated | truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for index in np.flatnonzero(ended):
-            episode = told["final_info"]["episode"]
+            episode = batched["final_info"]["episode"]
             infos[index] = {
-                "terminal_observation": told["final_obs"][index],
+                "terminal_observation": batched["final_obs"][index],
                 "TimeLimit.truncated": bool(truncated[index] and not terminated[index]),
                 "episode": {"r": float(episode["r"][index]), "l": int(episode["l"][index])},
             }
         return observations, rewards.astype(np.float32), ended, infos
 
     def close(self) -> None:
-        """Free the environments."""
+        """Close the environments."""
         self._envs.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """Return an attribute, which all environments share."""
-        return [getattr(self._envs, attr_name, None)] * len(self._chosen(indices))
+        """Return a common attribute for each environment."""
+        return [getattr(self._envs, attr_name, None)] * len(list(self._get_indices(indices)))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Refuse: native environments have no attributes of their own."""
-        raise AttributeError(f"{attr_name}: native environments have no attributes of their own")
+        """Raise AttributeError, since native environments have no individual attributes."""
+        raise AttributeError(f"{attr_name}: native environments have no individual attributes")
 
     def env_method(self, method_name: str, *arguments: Any, indices: Any = None, **named: Any) -> list[Any]:
-        """Refuse: native environments have no methods of their own."""
-        raise AttributeError(f"{method_name}: native environments have no methods of their own")
+        """Raise AttributeError, since native environments have no individual methods."""
+        raise AttributeError(f"{method_name}: native environments have no individual methods")
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-        """Return False for each: nothing wraps them."""
-        return [False] * len(self._chosen(indices))
-
-    def _chosen(self, indices: Any) -> Sequence[int]:
-        return list(self._get_indices(indices))
+        """Return False for each environment."""
+        return [False] * len(list(self._get_indices(indices)))
 
 
 def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
-    """The model that a recipe describes."""
+    """Build the model of a recipe."""
     torch.set_num_threads(setting)
     if recipe.get("native"):
         envs: Any = NativeVecEnv(recipe["native"], recipe["num_envs"], seed)
@@ -110,7 +106,7 @@ def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
         gamma=recipe["gamma"],
         gae_lambda=recipe["gae_lambda"],
         ent_coef=recipe["entropy_coef"],
-        vf_coef=0.5 * recipe["value_coef"],  # of the mean squared error, where ours is of its half
+        vf_coef=0.5 * recipe["value_coef"],  # of the mean squared error; ours is of half of it
         max_grad_norm=recipe["max_grad_norm"],
         seed=seed,
         device=recipe.get("device", "cpu"),
@@ -118,7 +114,7 @@ def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
 
 
 def recurrent(width: int) -> tuple[Any, dict[str, Any]]:
-    """PPO that remembers, of sb3-contrib: one LSTM of that width for policy and value, as in Paddock."""
+    """Return sb3-contrib's RecurrentPPO with one LSTM for policy and value, as in Paddock."""
     from sb3_contrib import RecurrentPPO
 
     memory = {"lstm_hidden_size": width, "shared_lstm": True, "enable_critic_lstm": False}
@@ -126,7 +122,7 @@ def recurrent(width: int) -> tuple[Any, dict[str, Any]]:
 
 
 def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict[str, Any]:
-    """One update to warm up, then `updates` that count."""
+    """Measure `updates` after one update to warm up."""
     model = build(recipe, setting, seed)
     batch = recipe["num_envs"] * recipe["num_steps"]
     model.learn(batch)
@@ -141,9 +137,10 @@ def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict
 
 
 class Reach(BaseCallback):
-    """Stops training when an evaluation's mean return reaches the goal."""
+    """Callback that stops training when an evaluation's mean return reaches the goal."""
 
     def __init__(self, recipe: dict[str, Any], goal: float, every: int, episodes: int, seed: int) -> None:
+        """Create the evaluation environments."""
         super().__init__()
         self.met: float | None = None
         self._goal, self._every, self._episodes = goal, every, episodes
@@ -157,7 +154,7 @@ class Reach(BaseCallback):
 
 
 def reach(recipe: dict[str, Any], setting: int, goal: float, every: int, episodes: int, seed: int) -> dict[str, Any]:
-    """Train until the goal; `return_mean` is None where the recipe's steps did not suffice."""
+    """Train until the goal; `return_mean` is None if the recipe's steps do not suffice."""
     model = build(recipe, setting, seed)
     callback = Reach(recipe, goal, every, episodes, seed)
     started = time.perf_counter()
@@ -170,9 +167,10 @@ def reach(recipe: dict[str, Any], setting: int, goal: float, every: int, episode
 
 
 class Follow(BaseCallback):
-    """Keeps of every rollout what its episodes came to, and the entropy of the policy that its update made."""
+    """Callback that records each rollout's mean return and the policy's entropy after its update."""
 
     def __init__(self, until: int) -> None:
+        """Record until a step."""
         super().__init__()
         self.rows: list[dict[str, Any]] = []
         self._until, self._returns = until, list[float]()
@@ -182,7 +180,7 @@ class Follow(BaseCallback):
         return self.num_timesteps <= self._until
 
     def _on_rollout_end(self) -> None:
-        learned = self.model.logger.name_to_value  # by the update before
+        learned = self.model.logger.name_to_value  # by the previous update
         if self.rows and "train/entropy_loss" in learned:
             self.rows[-1]["entropy"] = -float(learned["train/entropy_loss"])
         returns, self._returns = self._returns, []
@@ -191,15 +189,15 @@ class Follow(BaseCallback):
 
 
 def follow(recipe: dict[str, Any], setting: int, until: int, seed: int) -> dict[str, Any]:
-    """Train until that step of the recipe's, and tell of every rollout."""
+    """Train until that step of the recipe, and return the record of every rollout."""
     model = build(recipe, setting, seed)
     callback = Follow(until)
-    model.learn(recipe["steps"], callback, log_interval=10**9)  # whose lines would forget what an update told
+    model.learn(recipe["steps"], callback, log_interval=10**9)  # logging would clear the values of an update
     return {"version": stable_baselines3.__version__, "rows": callback.rows}
 
 
 def score(recipe: dict[str, Any], setting: int, episodes: int, seed: int) -> dict[str, Any]:
-    """Train for the recipe's steps, and play episodes of the deterministic policy."""
+    """Train for the recipe's steps, and evaluate the deterministic policy."""
     model = build(recipe, setting, seed)
     model.learn(recipe["steps"])
     envs: Any = make_vec_env(recipe["env"], recipe["num_envs"], seed=seed + 1000, vec_env_cls=DummyVecEnv)

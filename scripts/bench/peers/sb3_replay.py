@@ -1,8 +1,7 @@
-"""Stable-Baselines3's DQN, SAC and TD3 with a recipe of scripts/bench/replay.py, or of conf/experiment.
+"""Stable-Baselines3's DQN, SAC and TD3 with a recipe of scripts/bench/replay.py or of conf/experiment.
 
-Reads requests as JSON lines. A setting is a number of torch's threads; seconds are the processor's where it is one, and
-else pass by the clock. Requests with "every" and "last_episodes" train by an experiment's recipe, and evaluate the
-deterministic policy now and then.
+Requests are JSON lines. A setting is the number of torch threads; seconds are processor time with one thread, otherwise
+wall time. Requests with "every" and "last_episodes" train by an experiment's recipe with periodic evaluations.
 """
 
 import json
@@ -22,18 +21,18 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.noise import NormalActionNoise
 
-AT_ONCE = 64  # updates of one call
+AT_ONCE = 64  # updates per call
 
 ALGORITHMS: dict[str, Any] = {"dqn": DQN, "sac": SAC, "td3": TD3}
 
 
 def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
-    """The model that a recipe describes; what it does not say is as SB3 has it."""
+    """Build the model of a recipe, with SB3's defaults."""
     torch.set_num_threads(setting)
-    of = {name: recipe[name] for name in ("observed", "actions", "discrete")}
+    kwargs = {name: recipe[name] for name in ("observed", "actions", "discrete")}
     return ALGORITHMS[recipe["algo"]](
         "MlpPolicy",
-        gymnasium.make("blank:bench/Blank-v0", **of),
+        gymnasium.make("blank:bench/Blank-v0", **kwargs),
         buffer_size=recipe["rows"],
         batch_size=recipe["batch_size"],
         learning_starts=recipe["rows"],
@@ -44,7 +43,7 @@ def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
 
 
 def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict[str, Any]:
-    """Fill the replay, warm up, then make `updates` that count, in whole calls."""
+    """Fill the replay, warm up, and time `updates` in whole calls."""
     model = build(recipe, setting, seed)
     model.learn(recipe["rows"])  # random actions
     size = min(updates, AT_ONCE)
@@ -57,9 +56,10 @@ def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict
 
 
 class Evaluate(BaseCallback):
-    """Plays some episodes every so often, and ends training at a goal."""
+    """Callback that evaluates periodically, and stops training at a goal."""
 
     def __init__(self, env: str, every: int, episodes: int, goal: float | None) -> None:
+        """Create the evaluation environment."""
         super().__init__()
         self.found: list[dict[str, float]] = []
         self._env, self._every, self._episodes, self._goal = gymnasium.make(env), every, episodes, goal
@@ -71,13 +71,13 @@ class Evaluate(BaseCallback):
         return True
 
     def evaluate(self) -> None:
-        """Play with what is learned so far."""
+        """Evaluate the current policy."""
         given: Any = evaluate_policy(self.model, self._env, self._episodes, warn=False)
         self.found.append({"step": self.num_timesteps, "eval/return_mean": float(given[0])})
 
 
 def settings(recipe: dict[str, Any]) -> dict[str, Any]:
-    """A recipe of Paddock's words (see contenders/recipes.py) in SB3's."""
+    """Translate a recipe with Paddock's names (contenders/recipes.py) to SB3's arguments."""
     given = {
         "learning_rate": recipe["learning_rate"],
         "batch_size": recipe["batch_size"],
@@ -114,26 +114,21 @@ def settings(recipe: dict[str, Any]) -> dict[str, Any]:
 def run(
     recipe: dict[str, Any], steps: int, every: int, episodes: int, seed: int, goal: float | None = None
 ) -> dict[str, Any]:
-    """Train by a recipe, on one thread.
-
-    Args:
-        every: steps between evaluations of so many episodes; 0: there are none, not even at the end.
-        goal: a mean return with which training ends.
-    """
+    """Train by a recipe on one thread, until a mean return of `goal`; evaluate every `every` steps, or never if 0."""
     return learn(recipe, steps, every, episodes, seed, goal)[1]
 
 
 def score(recipe: dict[str, Any], last_episodes: int, seed: int) -> dict[str, Any]:
-    """Train by all of a recipe, and play so many episodes of the last policy."""
-    model, told = learn(recipe, recipe["steps"], recipe["every"], recipe["episodes"], seed, None)
+    """Train by a complete recipe, and evaluate the last policy."""
+    model, results = learn(recipe, recipe["steps"], recipe["every"], recipe["episodes"], seed, None)
     given: Any = evaluate_policy(model, gymnasium.make(recipe["env"]), last_episodes, warn=False)
-    return told | {"return_mean": float(given[0]), "version": stable_baselines3.__version__}
+    return results | {"return_mean": float(given[0]), "version": stable_baselines3.__version__}
 
 
 def learn(
     recipe: dict[str, Any], steps: int, every: int, episodes: int, seed: int, goal: float | None
 ) -> tuple[Any, dict[str, Any]]:
-    """See `run`: the model, and what is told of its training."""
+    """Train as `run` does, and return the model and the results."""
     torch.set_num_threads(1)
     env = recipe["env"]
     model = ALGORITHMS[recipe["algo"]]("MlpPolicy", env, **settings(recipe), seed=seed, device="cpu")
@@ -147,7 +142,7 @@ def learn(
 
 
 def save(observed: int, rows: int) -> dict[str, Any]:
-    """Save a replay of so many transitions, as SB3 saves it: seconds that pass, and bytes."""
+    """Save a replay buffer of `rows` transitions; return seconds and bytes."""
     recipe = {
         "algo": "dqn",
         "observed": observed,
@@ -164,15 +159,11 @@ def save(observed: int, rows: int) -> dict[str, Any]:
         return {"steps": 1, "seconds": seconds, "bytes": path.stat().st_size}
 
 
-MADE: dict[str, Callable[..., dict[str, Any]]] = {
-    "every": run,
-    "last_episodes": score,
-    "observed": save,
-}  # by their own keys
+ANSWERS: dict[str, Callable[..., dict[str, Any]]] = {"every": run, "last_episodes": score, "observed": save}
 
 
 if __name__ == "__main__":
     for line in sys.stdin:
         request = json.loads(line)
-        made = next((MADE[name] for name in MADE if name in request), train)
-        print(json.dumps(made(**request)), flush=True)
+        answer = next((ANSWERS[name] for name in ANSWERS if name in request), train)
+        print(json.dumps(answer(**request)), flush=True)

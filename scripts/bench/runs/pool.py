@@ -1,16 +1,16 @@
-"""What dispatch costs: Paddock's pool against its peers, how it scales, and whether its memory stays flat.
+"""Measure the dispatch overhead, scaling and memory of Paddock's pool.
 
     python scripts/bench/runs/pool.py [--quick] [--json PATH] [--parts dispatch overhead scaling memory] [--repeats N]
 
-dispatch   what sending tasks to Dask's workers directly saves over `Client.map`, on the same three workers.
-overhead   the experiment of the Fiber paper (arXiv:2003.11164): 5 workers and tasks that sleep, a second for each
-           worker in all, in tasks of 1 s to 1 ms. A pilot finds the best way of using each peer: chunks, views.
-scaling    2,048 tasks of an ES generation on 32 to 1,024 workers. The workers are real ones that share two processes
-           (contenders/emulated_workers.py) and sleep as long as measured episodes of BipedalWalker take, or a second
-           on average. What all these workers cost themselves is in the times, so the truth is better. Efficiency is the
-           time of the same tasks handed out at no cost, in the same order, over the time that passed.
-memory     1,000 generations of 64 tasks and a broadcast on one pool: the driver, which holds the scheduler, and the
-           workers, before and after.
+dispatch   Paddock's direct dispatch and Dask's `Client.map` on the same three workers.
+overhead   the experiment of the Fiber paper (arXiv:2003.11164): 5 workers and sleeping tasks, one second per worker in
+           total, in tasks of 1 s to 1 ms. A pilot run finds the best dispatch method of each peer: chunks, views.
+scaling    2,048 tasks of an ES generation on 32 to 1,024 workers, which share two processes
+           (contenders/emulated_workers.py) and sleep as long as measured episodes of BipedalWalker, or one second on
+           average. The times include the workers' own overhead. Efficiency is the time of the same tasks without any
+           overhead, in the same order, over the measured time.
+memory     1,000 generations of 64 tasks and a broadcast on one pool: memory of the driver, including the scheduler, and
+           of the workers, before and after.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
+sys.path.insert(0, str(ROOT))  # Python adds only the script's own folder
 
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
@@ -43,55 +43,38 @@ from paddock.algos.pool.broadcast import Broadcast  # noqa: E402
 from paddock.algos.pool.serial import SerialPool  # noqa: E402
 from paddock.compute.dask.autoscale import Bounds  # noqa: E402
 from paddock.compute.dask.cluster import configure_dask, connect, local  # noqa: E402
+from scripts.bench import harness  # noqa: E402
 from scripts.bench.contenders.pools import CONTENDERS, WORKERS, Run, Ways  # noqa: E402
 from scripts.bench.es import build_es  # noqa: E402
-from scripts.bench.harness import (  # noqa: E402
-    Report,
-    command_line,
-    describe_machine,
-    finish,
-    in_turns,
-    positive_int,
-    run_script,
-    seconds_of,
-)
+from scripts.bench.harness import Report, in_turns, seconds_of  # noqa: E402
 
 BATCHES = ((30, 0.1), (300, 0.01), (1500, 0.001))  # tasks, and seconds of each
-QUICK_CONTENDERS = ["paddock", "multiprocessing.Pool", "ProcessPoolExecutor"]  # the others take long to start
+QUICK_CONTENDERS = ["paddock", "multiprocessing.Pool", "ProcessPoolExecutor"]  # the others start slowly
 DURATIONS = (1.0, 0.1, 0.01, 0.001)  # seconds of a task
 OVERHEAD_TARGET = 1.05  # ours over multiprocessing.Pool's best, at most
 POPULATION = 2048
 SIZES = (32, 64, 128, 256, 512, 1024)
-SCALING_TARGETS = {"episodes": (256, 0.9), "seconds": (1024, 0.8)}  # efficiency at a number of workers
-MEMORY_TARGET_MB = 10.0  # growth over the generations after the first hundred
-HOSTS = 2  # processes that emulated workers share
+SCALING_TARGETS = {"episodes": (256, 0.9), "seconds": (1024, 0.8)}  # number of workers, efficiency
+MEMORY_TARGET_MB = 10.0  # growth after the first tenth of the generations
+HOSTS = 2  # processes of emulated workers
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the parts, print their tables; returns 1 if one misses its target, else 0."""
+    """Run the parts, and print their tables; return 1 if a target is missed, else 0."""
     options = read_options(arguments)
-    report: Report = {"machine": describe_machine(), "load_before": os.getloadavg()[0], "quick": options.quick}
+    report: Report = {"machine": harness.describe_machine(), "load_before": os.getloadavg()[0], "quick": options.quick}
     print(f"{report['machine']}, load {report['load_before']:.1f}", flush=True)
-    measure = {
-        "dispatch": measure_dispatch,
-        "overhead": measure_overhead,
-        "scaling": measure_scaling,
-        "memory": measure_memory,
-    }
     for part in options.parts:
-        report[part] = measure[part](options)
+        report[part] = PARTS[part](options)
         print(render(part, report[part]), flush=True)
-    return finish(report, options.json, all(report[part]["reached"] for part in options.parts))
-
-
-# Dispatch
+    return harness.finish(report, options.json, all(report[part]["reached"] for part in options.parts))
 
 
 def measure_dispatch(options: argparse.Namespace) -> Report:
-    """Medians in seconds of batches on three workers, by `Client.map` and by Paddock in turn."""
+    """Measure the seconds of batches on three workers, with `Client.map` and with Paddock."""
     workers = 3
     rows: dict[str, Report] = {}
-    configure_dask()  # so that the workers know the pool as they start
+    configure_dask()  # preloads the pool in the workers
     with ExitStack() as stack:
         cluster = stack.enter_context(LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None))
         client = stack.enter_context(Client(cluster, set_as_default=False))
@@ -114,11 +97,8 @@ def measure_dispatch(options: argparse.Namespace) -> Report:
     return {"rows": rows, "reached": all(row["paddock"] <= row["Client.map"] for row in rows.values())}
 
 
-# Overhead
-
-
 def measure_overhead(options: argparse.Namespace) -> Report:
-    """Medians in seconds by contender and length of a task; all contenders in turn, again and again."""
+    """Measure the seconds by contender and duration of a task, in interleaved runs."""
     times: dict[str, dict[float, list[float]]] = {}
     ways: dict[str, dict[float, str]] = {}
     missing = {}
@@ -154,22 +134,19 @@ def measure_overhead(options: argparse.Namespace) -> Report:
 
 
 def timed(run: Run, duration: float, count: int) -> Callable[[], float]:
-    """A run that gives the seconds it takes."""
+    """Return a function that returns the seconds of a run."""
     return functools.partial(seconds_of, functools.partial(run, duration, count))
 
 
-# Scaling
-
-
 def measure_scaling(options: argparse.Namespace) -> Report:
-    """Times of a generation by the number of workers, for measured episodes and for episodes of a second."""
+    """Measure a generation by number of workers, for measured episodes and for episodes of one second."""
     episodes = measure_episodes(options.population, 32 if options.quick else 128)
     loads = {"episodes": episodes, "seconds": episodes / episodes.mean()}
     rows: dict[str, dict[int, Report]] = {name: {} for name in loads}
     for size in options.sizes:
         with emulated(size) as pool:
             for name, tasks in loads.items():
-                floor = hand_out(tasks, size)
+                floor = ideal_time(tasks, size)
                 repeats = 1 if floor > 20 or options.quick else options.repeats
                 list(pool.imap_unordered(time.sleep, [0.01] * 4 * size))
                 times = [_generation(pool, tasks) for _ in range(repeats)]
@@ -192,7 +169,7 @@ def measure_scaling(options: argparse.Namespace) -> Report:
 
 
 def measure_episodes(population: int, played: int) -> np.ndarray:
-    """Seconds [population] that episodes of an ES generation take on BipedalWalker, drawn from some that are played."""
+    """Return the seconds [population] of an ES generation's episodes on BipedalWalker, sampled from measured ones."""
     es = build_es(SerialPool(), played, 1600, [])
     lengths, took = [], []
     pairs = es.population // 2
@@ -206,8 +183,8 @@ def measure_episodes(population: int, played: int) -> np.ndarray:
     return np.asarray(drawn) * statistics.median(took)
 
 
-def hand_out(tasks: np.ndarray, workers: int) -> float:
-    """Seconds until the last task has ended where each goes to the worker that is free first, at no cost."""
+def ideal_time(tasks: np.ndarray, workers: int) -> float:
+    """Return the time of the tasks without overhead, with each started on the first free worker."""
     free = [0.0] * workers
     for task in tasks:
         heapq.heapreplace(free, free[0] + float(task))
@@ -226,8 +203,8 @@ def _values(row: dict[int, Report]) -> list[Report]:
 
 @contextmanager
 def emulated(workers: int) -> Iterator[Any]:
-    """A pool on so many workers in a few processes, with a scheduler in one of its own."""
-    # The folder goes last: its processes are killed, and clear nothing up.
+    """Open a pool on emulated workers in a few processes, with a scheduler in another one."""
+    # The folder is deleted last, since the killed processes do not clean up.
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         file = Path(folder) / "scheduler.json"
         command = [sys.executable, "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", "0"]
@@ -257,11 +234,8 @@ def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-# Memory
-
-
 def measure_memory(options: argparse.Namespace) -> Report:
-    """Resident memory of the driver, and of its workers, over generations."""
+    """Measure the resident memory of the driver and of its workers over generations."""
     pool = local(Bounds(2, 2), retries=3, task_timeout_s=None)
     samples: list[dict[str, float]] = []
     try:
@@ -273,9 +247,9 @@ def measure_memory(options: argparse.Namespace) -> Report:
             assert all(done.error is None for done in pool.imap_unordered(_touch, tasks))
     finally:
         pool.close()
-    settled = next(sample for sample in samples if sample["generation"] >= options.generations // 10)
-    growth = samples[-1]["driver_mb"] - settled["driver_mb"]
-    workers = samples[-1]["workers_mb"] - settled["workers_mb"]
+    warm = next(sample for sample in samples if sample["generation"] >= options.generations // 10)
+    growth = samples[-1]["driver_mb"] - warm["driver_mb"]
+    workers = samples[-1]["workers_mb"] - warm["workers_mb"]
     return {"samples": samples, "growth_mb": growth, "workers_growth_mb": workers, "reached": growth < MEMORY_TARGET_MB}
 
 
@@ -289,42 +263,47 @@ def _resident() -> dict[str, float]:
     process = psutil.Process()
     workers_mb = 0.0
     for child in process.children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # such as Dask's questions to `uname`
+        with contextlib.suppress(psutil.NoSuchProcess):  # such as Dask's calls of `uname`
             if "spawn_main" in " ".join(child.cmdline()):
                 workers_mb += child.memory_info().rss / 2**20
     return {"driver_mb": process.memory_info().rss / 2**20, "workers_mb": workers_mb}
 
 
-# Report
+PARTS = {
+    "dispatch": measure_dispatch,
+    "overhead": measure_overhead,
+    "scaling": measure_scaling,
+    "memory": measure_memory,
+}
 
 
 def render(part: str, report: Report) -> str:
-    """A part's table."""
+    """Format a part's table."""
     if part == "dispatch":
         lines = [f"{'three workers, seconds':24}{'ideal':>9}{'Client.map':>12}{'paddock':>9}"]
         for name, row in report["rows"].items():
             lines.append(f"{name:24}{row['ideal']:9.2f}{row['Client.map']:12.2f}{row['paddock']:9.2f}")
-        lines.append(f"ahead of Client.map: {_verdict(report)}")
+        lines.append(f"faster than Client.map: {_verdict(report)}")
     elif part == "overhead":
         durations = list(report["ratios"])
-        lines = [f"{'seconds; 1 is perfect':24}" + "".join(f"{1000 * d:>9g} ms" for d in durations)]
+        lines = [f"{'seconds; ideal: 1':24}" + "".join(f"{1000 * d:>9g} ms" for d in durations)]
         for name, row in report["medians"].items():
             lines.append(f"{name:24}" + "".join(f"{row[d]:12.3f}" for d in durations))
         lines.append(f"{'ours / Pool':24}" + "".join(f"{report['ratios'][d]:12.3f}" for d in durations))
-        lines += [f"{name} is left out: {why}" for name, why in report["missing"].items()]
-        lines.append(f"target {OVERHEAD_TARGET}, and ahead of all others: {_verdict(report)}")
+        lines += [f"{name} is skipped: {reason}" for name, reason in report["missing"].items()]
+        lines.append(f"target {OVERHEAD_TARGET}, and faster than all others: {_verdict(report)}")
     elif part == "scaling":
         mean, deviation = report["episode_mean_s"], report["episode_deviation_s"]
         lines = [
-            f"{report['population']} tasks; measured episodes: {mean:.3f} s on average, deviation {deviation:.3f} s"
+            f"{report['population']} tasks; measured episodes: mean {mean:.3f} s, standard deviation {deviation:.3f} s"
         ]
         for name, row in report["rows"].items():
             lines.append(f"{name:10}" + "".join(f"{size:>9}" for size in row) + "  workers")
             lines.append(f"{'':10}" + "".join(f"{its['seconds']:9.2f}" for its in row.values()) + "  seconds")
-            lines.append(f"{'':10}" + "".join(f"{its['floor']:9.2f}" for its in row.values()) + "  without any cost")
+            lines.append(f"{'':10}" + "".join(f"{its['floor']:9.2f}" for its in row.values()) + "  without overhead")
             lines.append(f"{'':10}" + "".join(f"{its['efficiency']:9.2f}" for its in row.values()) + "  efficiency")
             lines.append(f"{'':10}{report['tasks_per_s'][name]:9.0f} tasks/s at most")
-        lines.append(f"time falls all the way, targets {SCALING_TARGETS}: {_verdict(report)}")
+        lines.append(f"time decreases with every size, targets {SCALING_TARGETS}: {_verdict(report)}")
     else:
         lines = [f"{'generation':>10}{'driver MB':>12}{'workers MB':>12}"]
         lines += [f"{s['generation']:10}{s['driver_mb']:12.1f}{s['workers_mb']:12.1f}" for s in report["samples"]]
@@ -338,12 +317,11 @@ def _verdict(report: Report) -> str:
 
 
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line, with what follows from --quick."""
-    parser = command_line(__doc__, "under a minute: fewer lengths, workers, generations")
-    parser.add_argument("--parts", nargs="+", choices=["dispatch", "overhead", "scaling", "memory"], default=None)
-    parser.add_argument("--repeats", type=positive_int, default=5)
+    """Parse the command line; --quick changes the sizes."""
+    parser = harness.command_line(__doc__, "under a minute: fewer durations, workers and generations")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--repeats", type=harness.positive_int, default=5)
     options = parser.parse_args(arguments)
-    options.parts = options.parts or ["dispatch", "overhead", "scaling", "memory"]
     options.contenders = QUICK_CONTENDERS if options.quick else list(CONTENDERS)
     options.durations = (0.01, 0.001) if options.quick else DURATIONS
     options.population = 256 if options.quick else POPULATION
@@ -354,4 +332,4 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(run_script(main))
+    sys.exit(harness.run_script(main))

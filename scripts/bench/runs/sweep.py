@@ -1,7 +1,7 @@
-"""What pruning saves: the same sweep of PPO with and without it, in environment steps and in the best value found.
+"""Measure the savings by pruning: the same sweep of PPO with and without it, in environment steps and best value.
 
-The sampler is the random one, whose draws depend on the trial's number alone: both sweeps try the same settings, so
-that nothing but pruning differs. Every trial is a run of its own in a process of its own, as in any sweep.
+The random sampler depends on the trial's number alone, so that all sweeps try the same settings and differ only in
+pruning. Every trial is a run in a separate process, as in any sweep.
 
 python scripts/bench/runs/sweep.py
 """
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
+sys.path.insert(0, str(ROOT))  # Python adds only the script's own folder
 
 from optuna.trial import TrialState  # noqa: E402
 
@@ -22,17 +22,17 @@ from scripts.bench.harness import Report, command_line, describe_machine, finish
 
 TARGET_SAVING = 0.3  # of the environment steps
 PRUNERS = ("none", "median", "successive_halving")
-ROUNDS = 1  # more of them: with other draws
+ROUNDS = 1  # with different samples
 FULL = {"trials": 24, "steps": 40_000}
 QUICK = {"trials": 5, "steps": 4_000}
 LINE = ["sweep=ppo", "algo=ppo", "env=cartpole", "vec.num_envs=8", "compute=serial"]
-# Evaluations at every thirteenth of the budget or more often, which cost about as much as the learning.
+# An evaluation at least every thirteenth of the budget, which costs about as much as the learning.
 SPACE = ["algo.num_steps=32,64", "algo.eval_every_iterations=6"]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the sweeps in turn; exit code 1 below the target."""
-    options = command_line(__doc__, "one small round, under a minute; says nothing of the target").parse_args(arguments)
+    """Run the sweeps in turn; return 1 below the target."""
+    options = command_line(__doc__, "one small round, under a minute; does not check the target").parse_args(arguments)
     sizes, rounds, pruners = (QUICK, 1, PRUNERS[:2]) if options.quick else (FULL, ROUNDS, PRUNERS)
     report: Report = {"machine": describe_machine(), **sizes, "rounds": []}
     print(
@@ -58,8 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
             f"\n{pruner} saves {saving:.0%} of the steps; the best value is {'not worse' if kept else 'WORSE'}", end=""
         )
         verdict = verdict and (met or pruner != "median")
-    said = "too small a sweep to tell" if options.quick else "met" if verdict else "MISSED"
-    print(f"\ntarget: median saves {TARGET_SAVING:.0%} at a best value not worse: {said}")
+    outcome = "not checked" if options.quick else "reached" if verdict else "MISSED"
+    print(f"\ntarget: median saves {TARGET_SAVING:.0%} without a worse best value: {outcome}")
     return finish(report, options.json, verdict or options.quick)
 
 
