@@ -40,11 +40,6 @@ def read_bounds(workers: Count, default: int) -> Bounds:
 def check_encrypted(setting: str, address: str, tls: Paths) -> None:
     """Check that certificates are given if and only if the address is encrypted.
 
-    Args:
-        setting: setting that contains the address, for the message.
-        address: of the scheduler.
-        tls: paths of the certificates.
-
     Raises:
         ConfigError: certificates are missing or unused.
     """

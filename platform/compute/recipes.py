@@ -82,10 +82,6 @@ class Dask:
     def open(self, imports: Collection[str], folder: Path | None = None) -> Pool:
         """Connect to the workers, and check that they match this process and can import these packages.
 
-        Args:
-            imports: packages that tasks need.
-            folder: unused.
-
         Raises:
             PoolError: the scheduler does not answer, has no worker, or a worker does not match this process.
         """
@@ -115,10 +111,6 @@ class Slurm(WorkerKeys):
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> Pool:
         """Submit the jobs and wait for the first worker.
-
-        Args:
-            imports: packages that tasks need.
-            folder: for the jobs' logs.
 
         Raises:
             PoolError: Slurm is not installed, rejects the jobs, or starts no worker in time; or a worker does not

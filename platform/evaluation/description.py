@@ -13,14 +13,7 @@ from .fresh_episodes import MAX_STEPS, RESAMPLES, Evaluation
 
 
 def describe(run: Path, options: Mapping[str, Any], env: Sequence[str], result: Evaluation) -> dict[str, Any]:
-    """Return the lines of text by name.
-
-    Args:
-        run: the run's folder.
-        options: of the command.
-        env: overrides of the environment.
-        result: of the evaluation.
-    """
+    """Return the lines of text by name."""
     returns, lengths, n = result.returns, result.lengths, len(result.returns)
     lines: dict[str, Any] = {
         "run": run,

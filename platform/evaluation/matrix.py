@@ -95,14 +95,6 @@ def write_matrix(
 ) -> Matrix:
     """Evaluate every agent in every environment on this machine, and write their scores.
 
-    Args:
-        run: the algorithm's run, for messages.
-        algorithm: as `load` returns it.
-        seeds: of the episodes, the same for all agents and environments.
-        out: output file, in one of `FORMATS`.
-        workers: number of worker processes; None is one per core.
-        max_steps: longer episodes are cut off here.
-
     Raises:
         PaddockError: the algorithm has no niches, the file cannot be written, or an argument is out of range.
     """
@@ -117,14 +109,7 @@ def write_matrix(
 
 
 def play_matrix(algorithm: Any, pool: Pool, seeds: Sequence[int], max_steps: int) -> Matrix:
-    """Evaluate every agent of a POET run in each of its environments, active or archived.
-
-    Args:
-        algorithm: as `load` returns it.
-        pool: runs the episodes; the choice does not affect the scores.
-        seeds: of the episodes, the same for all agents and environments.
-        max_steps: longer episodes are cut off here.
-    """
+    """Evaluate every agent of a POET run in each of its environments, active or archived."""
     started = time.perf_counter()
     known = algorithm.archive | algorithm.niches
     niches = tuple(known[number] for number in sorted(known))

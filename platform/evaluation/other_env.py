@@ -21,9 +21,7 @@ from ..config.niche import resolve_niche
 def read_env(own: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Return the `env` section that `env=NAME` and `env.KEY=VALUE` describe.
 
-    Args:
-        own: the run's section, which the keys override unless a name is given.
-        overrides: new keys may start with `+`, as on the command line of a run.
+    Keys override the run's own section unless a name is given; new keys may start with `+`.
 
     Raises:
         ConfigError: there is no such option, or no such key.

@@ -42,13 +42,7 @@ class MatchPlayer:
 
 
 def players_of(algorithm: Any, iteration: int, versions: bool) -> list[MatchPlayer]:
-    """Return a run's players, its current policy last; in a league, for each population.
-
-    Args:
-        algorithm: as `load` returns it.
-        iteration: iteration of its current policy.
-        versions: include the earlier versions that it keeps.
-    """
+    """Return a run's players, its current policy last; in a league, for each population."""
     kept = algorithm.versions if versions and isinstance(algorithm, KeepsVersions) else ()
     each = [(algorithm.version(number), number) for number in kept if number < iteration]
     each.append((algorithm.policy(), iteration))

@@ -35,13 +35,7 @@ class TrainedPolicy:
     """
 
     def __init__(self, policy: Any, env: EnvSpec, iteration: int, of: str | None = None) -> None:
-        """Wrap a policy.
-
-        Args:
-            policy: acts on rows of the environment's observations.
-            env: the environment of its run.
-            iteration: iteration of the run that the policy is from.
-            of: name of a policy or an agent, where a run has several policies.
+        """Wrap a policy; `of` names a policy or an agent of a run with several policies.
 
         Raises:
             ConfigError: the name is unknown, or missing although the run has several policies.
@@ -87,11 +81,7 @@ class TrainedPolicy:
     ) -> tuple[Any, Any]:
         """Choose actions as `act` does, and return the recurrent state with them.
 
-        Args:
-            observation: one observation or a batch.
-            state: the state that the last call returned for the same episodes; None starts new episodes.
-            deterministic: return the most likely action; False samples one.
-            seed: of the samples.
+        `state` is the one that the last call returned for the same episodes, or None for new episodes.
 
         Returns:
             The action, or [B, ...], and the state for the next call: [B, S], or a policy's custom state.
@@ -150,11 +140,6 @@ class TrainedPolicy:
 def find_member(policy: Any, env: EnvSpec, of: str | None) -> tuple[Any, Layout, gymnasium.Space]:
     """Return the named policy of a run, the layout of its observations, and its action space.
 
-    Args:
-        policy: the run's policy, of one agent or of several.
-        env: the run's environment.
-        of: name of a policy or an agent; None if one policy acts for all.
-
     Raises:
         ConfigError: the name is unknown, or missing although the run has several policies.
     """
@@ -169,11 +154,6 @@ def find_member(policy: Any, env: EnvSpec, of: str | None) -> tuple[Any, Layout,
 
 def read_observation(space: gymnasium.Space, value: Any, name: str = "observation") -> tuple[Any, int | None]:
     """Read one observation or a batch of them, with arrays in the dtypes of their spaces.
-
-    Args:
-        space: of one observation.
-        value: the observation, or a batch.
-        name: its name in messages.
 
     Returns:
         The observation, and the batch size B; None for a single observation.

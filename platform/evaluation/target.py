@@ -127,12 +127,7 @@ def find_policy(
 ) -> tuple[Any, int]:
     """Return the target's agent, or the algorithm's policy of that name, and its iteration.
 
-    Args:
-        algorithm: as `load` returns it.
-        run: its folder; the journals hold the final evaluations, which a checkpoint lacks.
-        which: name of a policy that the algorithm keeps.
-        target: agent and niche of a POET run, if any.
-        progress: of the run.
+    The best policy is looked up in the run's journals, since a checkpoint lacks the final evaluations.
 
     Raises:
         ConfigError: the algorithm keeps no such policy.
@@ -164,12 +159,7 @@ def find_env(algorithm: Any, run: Path, target: EvaluationTarget | None) -> EnvS
 
 
 def _find_best(run: Path, newest: bool) -> int | None:
-    """Return the iteration whose policy has the best evaluation in the journals; None if there is none.
-
-    Args:
-        run: the run's folder.
-        newest: resolve ties to the newest, as `AsyncEvaluation` does with opponents; otherwise to the first.
-    """
+    """Return the iteration with the best evaluation in the journals, of equals the newest or the first; None if there is none."""
     columns = read_columns(run)
     iterations, returns = columns.get(EVALUATION_OF), columns.get("eval/return_mean")
     if iterations is None or returns is None or np.isnan(returns).all():

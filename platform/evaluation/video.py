@@ -76,11 +76,6 @@ def draw_without_screen() -> None:
 def film_episode(what: EvaluationSpec, seed: int, path: Path) -> Film:
     """Record the episode of a seed, in a separate environment that renders.
 
-    Args:
-        what: environment and policy.
-        seed: of the episode.
-        path: output file, for messages.
-
     Raises:
         ConfigError: the environment cannot render.
     """

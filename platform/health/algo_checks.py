@@ -49,11 +49,6 @@ class PlayedRun:
 def check_algo(config: Mapping[str, Any], compute: Mapping[str, Any], iterations: int) -> Findings:
     """Run an algorithm repeatedly, resume it from every state, and yield (name of the check, finding).
 
-    Args:
-        config: of a complete run.
-        compute: section that opens two workers.
-        iterations: of each run.
-
     Raises:
         ConfigError: it cannot be built.
     """

@@ -107,12 +107,7 @@ def check_slurm() -> Finding:
 
 
 def check_compute(recipe: Any, imports: Sequence[str] = ("paddock",)) -> Iterator[tuple[str, Finding]]:
-    """Check that a pool opens, and that its workers match this process and answer.
-
-    Args:
-        recipe: built from the `compute` section.
-        imports: packages that workers import.
-    """
+    """Check that a pool opens, and that its workers match this process and answer."""
     try:
         pool = recipe.open(imports)
     except PaddockError as error:

@@ -75,12 +75,7 @@ class SanityResult:
 
 
 def prepare_tasks(overrides: Sequence[str], names: Sequence[str], seeds: Sequence[int]) -> list[PreparedTask]:
-    """Prepare tasks for an algorithm, from simple to complex.
-
-    Args:
-        overrides: `algo=NAME`, `algo.KEY=VALUE`, and those of vec.
-        names: of the tasks; empty for the whole suite.
-        seeds: of the trials of each task.
+    """Prepare tasks for an algorithm, from simple to complex; without names, the whole suite.
 
     Raises:
         ConfigError: an override or a name is wrong, or the algorithm has no option in conf/algo/sanity.

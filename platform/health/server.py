@@ -60,11 +60,7 @@ def describe_server(stats: dict[str, Any]) -> Iterator[str]:
 
 
 def check_server(recipe: Any) -> Iterator[tuple[str, Finding]]:
-    """Check that environment servers answer, accept this process, and have the same package versions.
-
-    Args:
-        recipe: built from the `vec` section.
-    """
+    """Check that environment servers answer, accept this process, and have the same package versions."""
     for address in recipe.address:
         try:
             stats = ask(replace(recipe, address=address, wait_s=0.0).endpoint())

@@ -207,12 +207,7 @@ def sort_groups(groups: Sequence[list[ReportedRun]], metric: str) -> list[list[R
 
 
 def label_groups(groups: Sequence[list[ReportedRun]], *, with_env: bool = True) -> list[str]:
-    """Label groups by algorithm and by the keys in which groups of one algorithm and environment differ.
-
-    Args:
-        groups: runs of each group.
-        with_env: include the environment if there are several.
-    """
+    """Label groups by algorithm and by the keys in which groups of one algorithm and environment differ."""
     settings = [group[0].settings for group in groups]
     names = [
         {"algo": str(own.get("algo.name", "?")), "env": group[0].env}

@@ -47,13 +47,7 @@ def mark_whole(axis: Axis) -> None:
 
 
 def explain(ax: Axes, marks: Mapping[str, Mapping[str, Any]], above: bool = True) -> None:
-    """Add a legend, in a line above the axes or inside them.
-
-    Args:
-        ax: axes with the marks.
-        marks: label -> style of its line or marker.
-        above: place it above the axes.
-    """
+    """Add a legend of marks (label -> style), in a line above the axes or inside them."""
     handles = [matplotlib.lines.Line2D([], [], label=label, **style) for label, style in marks.items()]
     place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "borderaxespad": 0.2}
     place |= {"ncols": len(handles)}
@@ -61,13 +55,7 @@ def explain(ax: Axes, marks: Mapping[str, Mapping[str, Any]], above: bool = True
 
 
 def draw_arrows(ax: Axes, moves: Sequence[tuple[float, int, int]], zorder: float = 4) -> None:
-    """Draw arrows between rows; arrows of one time are placed side by side just after it.
-
-    Args:
-        ax: axes with the rows.
-        moves: (x, from row, to row) in order of x.
-        zorder: of the arrows.
-    """
+    """Draw arrows (x, from row, to row), sorted by x; those of one x are placed side by side just after it."""
     if not moves:
         return
     x, source, target = np.array(moves, np.float64).T
@@ -97,15 +85,7 @@ def draw_arrows(ax: Axes, moves: Sequence[tuple[float, int, int]], zorder: float
 
 
 def draw_cells(values: NDArray[np.float64], names: Sequence[str], colors: str, label: str, **bounds: Any) -> Axes:
-    """Draw a matrix as coloured cells with their values; NaN is grey.
-
-    Args:
-        values: [N, N].
-        names: [N], of rows and of columns.
-        colors: name of a colour map.
-        label: of the colour bar.
-        bounds: vmin and vmax of the colours.
-    """
+    """Draw a matrix [N, N] as coloured cells with their values; NaN is grey, `bounds` are vmin and vmax."""
     n = len(names)
     side = float(np.clip(0.5 * n, 2.5, 16))
     ax = new_figure(side + 2.6, side + 1.2).subplots()

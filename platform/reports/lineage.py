@@ -78,11 +78,6 @@ class PopulationHistory:
 def read_history(run: Path, config: Mapping[str, Any], columns: Columns) -> History | None:
     """Return the history of a run's niches; None without events of them.
 
-    Args:
-        run: the run's folder.
-        config: its configuration.
-        columns: its metrics, as `results.read_columns` returns them.
-
     Raises:
         FolderError: a journal cannot be read.
     """
@@ -95,11 +90,6 @@ def read_history(run: Path, config: Mapping[str, Any], columns: Columns) -> Hist
 
 def read_population(run: Path, config: Mapping[str, Any], columns: Columns) -> PopulationHistory | None:
     """Return the history of a run's members; None without events of them.
-
-    Args:
-        run: the run's folder.
-        config: its configuration.
-        columns: its metrics, as `results.read_columns` returns them.
 
     Raises:
         FolderError: a journal cannot be read.

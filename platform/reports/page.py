@@ -118,13 +118,7 @@ def code(*lines: str) -> Html:
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], words: Collection[int] = (0,)) -> Html:
-    """Return a table that scrolls if it is too wide or too long.
-
-    Args:
-        head: titles of the columns.
-        rows: cells of each row.
-        words: indices of columns that contain text.
-    """
+    """Return a table that scrolls if it is too large; columns in `words` contain text."""
 
     def line(tag: str, cells: Sequence[object]) -> str:
         kinds = ("" if k in words else ' class="number"' for k in range(len(cells)))
@@ -147,13 +141,7 @@ def panel(title: object, content: object, note: object = "") -> Html:
 
 
 def wide(title: object, content: object, width_in: float) -> Html:
-    """Return a picture with fixed colours on white, which scrolls on narrow pages.
-
-    Args:
-        title: of the picture.
-        content: the picture.
-        width_in: width of its figure; it is enlarged slightly if the page is wide enough.
-    """
+    """Return a picture with fixed colours on white, which scrolls on narrow pages."""
     caption = f"<figcaption><b>{escape(title)}</b></figcaption>"
     place = f'<div class="paper" style="max-width: max(42rem, {1.2 * width_in:.1f}in)">{escape(content)}</div>'
     return Html(f'<figure class="wide">{caption}{place}</figure>')
@@ -190,13 +178,7 @@ def axes(width_in: float = 4.5, height_in: float = 2.9) -> Axes:
 
 
 def picture(figure: Figure | SubFigure, name: str, label: str) -> Html:
-    """Return a figure as inline SVG.
-
-    Args:
-        figure: to draw.
-        name: unique word within the page, which prefixes the SVG's identifiers.
-        label: text for screen readers.
-    """
+    """Return a figure as inline SVG; `name` is unique within the page, and `label` is for screen readers."""
     assert isinstance(figure, matplotlib.figure.Figure)  # not a SubFigure
     buffer = io.StringIO()
     with matplotlib.rc_context(FONT | {"svg.hashsalt": name}):

@@ -98,13 +98,7 @@ def improvement(x: ArrayLike, y: ArrayLike) -> Array:
 def improvement_interval(
     x: ArrayLike, y: ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES
 ) -> tuple[float, float]:
-    """Return a percentile interval of `improvement`, resampling the runs of X and Y within each task.
-
-    Args:
-        x: [R, N].
-        y: [S, N].
-        seed: of the resampling.
-        resamples: number of bootstrap samples.
+    """Return a percentile interval of `improvement` for X [R, N] and Y [S, N], resampling runs within each task.
 
     Returns:
         (low, high); NaN if one side is a single run.

@@ -115,10 +115,6 @@ class WorkerFleet:
     async def follow(self, tasks: int, workers: "list[WorkerConnection]") -> None:
         """Scale the cluster to its target size; called about once a second, in its loop.
 
-        Args:
-            tasks: tasks that no worker has started.
-            workers: connected workers.
-
         Raises:
             NoWorkersError: no worker is left, and all new ones exited before connecting.
         """

@@ -69,12 +69,7 @@ def local(
 ) -> DaskPool:
     """Open a pool of worker processes on this machine, reachable only from here and with its certificates.
 
-    Args:
-        bounds: minimum and maximum number of workers.
-        retries: how often a task may lose its worker and run again.
-        task_timeout_s: time limit of a task; None: no limit.
-        imports: packages that tasks need.
-        security: certificates of the cluster; None creates temporary ones.
+    Without `security`, temporary certificates are created.
 
     Raises:
         PoolError: workers do not start, or cannot be reached.
@@ -136,13 +131,6 @@ def connect(
 ) -> DaskPool:
     """Open a pool on the workers of a running scheduler.
 
-    Args:
-        address: of the scheduler.
-        retries: how often a task may lose its worker and run again.
-        task_timeout_s: time limit of a task; None: no limit.
-        imports: packages that tasks need.
-        security: certificates of the scheduler, if it uses TLS.
-
     Raises:
         PoolError: the scheduler does not answer, has no worker, or a worker does not match this process.
     """
@@ -180,19 +168,9 @@ def open_pool(
     timeout_s: float,
     nannies_here: bool = False,
 ) -> DaskPool:
-    """Wait for workers and check that they match this process.
+    """Wait for workers, each at most `timeout_s` after the last, and check that they match this process.
 
-    Args:
-        undo: closed after the pool, together with the client; the pool takes it over.
-        client: of the cluster's scheduler.
-        fleet: workers to scale, if this process started the cluster.
-        retries: how often a task may lose its worker and run again.
-        task_timeout_s: time limit of a task; None: no limit.
-        imports: packages that tasks need.
-        where: description of the scheduler.
-        workers: number of workers to wait for.
-        timeout_s: time limit between two workers' arrivals.
-        nannies_here: whether the workers' nannies are in this process.
+    The pool takes over `undo`, which is closed after it, together with the client.
 
     Raises:
         PoolError: a worker does not match this process.

@@ -86,9 +86,6 @@ class WorkerConnection:
     async def talk(self, handle: Callable[["WorkerConnection", Sequence[tuple[Any, ...]]], None]) -> None:
         """Handle the worker's messages until the connection ends.
 
-        Args:
-            handle: called with this connection and the messages.
-
         Raises:
             MemoryError: a message does not fit into memory.
         """
@@ -130,11 +127,6 @@ class WorkerConnection:
 
 async def greet(address: str, connection: dict[str, Any], hello: dict[str, Any]) -> WorkerConnection | None:
     """Connect to a worker and exchange handshakes; None if the worker has not loaded this project.
-
-    Args:
-        address: of the worker.
-        connection: arguments of Dask's connections.
-        hello: the driver's handshake.
 
     Raises:
         OSError, TimeoutError: the worker cannot be reached.

@@ -63,14 +63,7 @@ class Dispatcher:
         timeout_s: float | None,
         read_exit: Callable[[WorkerConnection], Awaitable[str]],
     ) -> None:
-        """Start without workers.
-
-        Args:
-            loop: the client's event loop.
-            retries: how often a task may lose its worker and run again.
-            timeout_s: time limit of a task; None: no limit.
-            read_exit: returns why a worker exited.
-        """
+        """Start without workers; `read_exit` returns why a worker exited."""
         self.workers = Workers()
         self._lock = threading.Lock()  # held while tasks are added to a batch or failed
         self.failure: PoolError | None = None
@@ -100,13 +93,7 @@ class Dispatcher:
             self._loop.call_soon_threadsafe(self._run, fn, *arguments)
 
     def open(self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **settings: Any) -> DaskBatch:
-        """Open a batch (thread-safe).
-
-        Args:
-            fn: applied to each task.
-            deliver: called with results in the event loop.
-            settings: options of the batch.
-        """
+        """Open a batch (thread-safe)."""
         batch = DaskBatch(fn, deliver, self._add, partial(self.call, self._drop), **settings)
         weakref.finalize(batch.function, self._forgotten.append, batch.function.id)
         with self._lock:

@@ -17,13 +17,7 @@ LONG_S = 0.15  # longer tasks wait in the driver for the first free worker
 
 
 def feed(workers: Workers, batches: Sequence[DaskBatch], timeout_s: float | None) -> None:
-    """Send tasks while workers want some, in the order of the batches.
-
-    Args:
-        workers: of the pool.
-        batches: in order of priority.
-        timeout_s: time limit of a task.
-    """
+    """Send tasks while workers want some, in the order of the batches."""
     reserved: list[WorkerConnection] = []  # not available to later batches
     for batch in batches:
         while _needs_worker(batch) and (worker := _find_worker(workers, batch, reserved)) is not None:

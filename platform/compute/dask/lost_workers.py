@@ -29,13 +29,7 @@ RETIRED = f"it retired before the task ended; {MORE_TIME}"
 
 
 def take_tasks(workers: Workers, worker: WorkerConnection, retries: int) -> tuple[list[Item], list[Item]]:
-    """Remove a lost worker, and return its tasks to run again and those to give up.
-
-    Args:
-        workers: of the pool.
-        worker: the lost one.
-        retries: how often a task may lose its worker and run again.
-    """
+    """Remove a lost worker, and return its tasks to run again and those to give up."""
     workers.pop(worker.address, None)
     workers.place(worker)
     unended = [item for item in worker.items.values() if not item.over]
@@ -63,14 +57,7 @@ def take_tasks(workers: Workers, worker: WorkerConnection, retries: int) -> tupl
 async def report_loss(
     worker: WorkerConnection, read: Callable[[WorkerConnection], Awaitable[str]], again: int, given_up: list[Item]
 ) -> None:
-    """Log why a worker was lost, and fail the tasks that are given up.
-
-    Args:
-        worker: the lost one.
-        read: returns why a worker exited.
-        again: number of its tasks that run again.
-        given_up: tasks to fail.
-    """
+    """Log why a worker was lost, and fail the tasks that are given up."""
     cause = RETIRED if worker.retired else await read(worker)
     if again:
         tasks = f"{again} task{'s' if again > 1 else ''}"
@@ -93,9 +80,7 @@ def _counts(worker: WorkerConnection, item: Item) -> bool:
 async def read_exit(connection: dict[str, Any] | None, worker: WorkerConnection) -> str:
     """Return why a lost worker exited, in one line, followed by the traceback of a crash, if any.
 
-    Args:
-        connection: arguments of connections to nannies; None: they are in this process.
-        worker: the lost one.
+    `connection` has the arguments of connections to nannies; None: nannies are in this process.
     """
     pid, crash_log, nanny = (worker.answer[name] for name in ("pid", "crash_log", "nanny"))
     if connection is None:

@@ -42,15 +42,7 @@ class Membership:
         imports: Collection[str],
         where: str,
     ) -> None:
-        """Start without workers.
-
-        Args:
-            client: of the scheduler.
-            dispatcher: receives the workers.
-            fleet: workers to scale, if this process started the cluster.
-            imports: packages that tasks need.
-            where: description of the scheduler.
-        """
+        """Start without workers."""
         self._client = client
         self._dispatcher = dispatcher
         self._fleet = fleet
@@ -67,10 +59,6 @@ class Membership:
 
     async def open(self, workers: int, timeout_s: float) -> None:
         """Wait for workers, and start monitoring.
-
-        Args:
-            workers: number of workers to wait for.
-            timeout_s: time limit between two workers' arrivals.
 
         Raises:
             PoolError: a worker does not match this process.

@@ -77,11 +77,6 @@ class DaskPool:
 
         The iterable advances in the calling thread, so a slow one delays results.
 
-        Args:
-            fn: applied to each task.
-            tasks: its arguments.
-            options: of the batch.
-
         Raises:
             ConfigError: an option has the wrong type or is out of range.
             PoolError: the pool is closed, the scheduler is lost, or no worker meets the needs of a task.
@@ -116,13 +111,7 @@ class DaskPool:
     def open_batch(
         self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **options: Unpack[TaskOptions]
     ) -> TaskBatch:
-        """Open a batch whose results are delivered in the event loop's thread.
-
-        Args:
-            fn: applied to each task.
-            deliver: called with results.
-            options: of the batch.
-        """
+        """Open a batch whose results are delivered in the event loop's thread."""
         self._check(options)
         return self._dispatcher.open(fn, deliver, **options)
 

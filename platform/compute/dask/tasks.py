@@ -67,17 +67,7 @@ class DaskBatch:
         retry_errors: int = 0,
         renew_after: int | None = None,
     ) -> None:
-        """Start without tasks.
-
-        Args:
-            fn: applied to each task.
-            deliver: called with results.
-            add: passes tasks to the dispatcher; raises its failure, or `cancelled`.
-            drop: removes the batch from the dispatcher.
-            needs: resources of each task.
-            retry_errors: how often a task that raises is run again.
-            renew_after: a worker process is replaced after so many tasks.
-        """
+        """Start without tasks; `add` passes tasks to the dispatcher, and `drop` removes the batch from it."""
         with collecting() as met:
             data = dump(fn)
         self.function = Broadcast(None, data)
@@ -100,14 +90,9 @@ class DaskBatch:
         return item.index
 
     def take(self, tasks: Iterator[Any], most: int, ended: Callable[[], bool]) -> tuple[int, bool]:
-        """Add tasks until the iterator is exhausted, `most` are added, or results have waited for HOLD_S.
+        """Add tasks until the iterator is exhausted, `most` are added, or results (`ended`) have waited for HOLD_S.
 
         Tasks are queued every TAKE_S, so that long tasks start early and short ones are sent in chunks.
-
-        Args:
-            tasks: iterator of tasks.
-            most: number of tasks to add.
-            ended: returns whether results are waiting.
 
         Returns:
             The number of tasks added, and whether the iterator is exhausted.

@@ -23,13 +23,7 @@ class Transport:
     def __init__(
         self, workers: Any, own: bool, open_batch: Callable[[Callable[[Sequence[End]], None]], TaskBatch]
     ) -> None:
-        """Open a batch.
-
-        Args:
-            workers: pool that runs the tasks.
-            own: whether to close the workers at the end.
-            open_batch: opens a batch, given the function that receives its results.
-        """
+        """Open a batch; `own` workers are closed at the end."""
         self._workers, self._own = workers, own
         self._ends: queue.SimpleQueue[End | None] = queue.SimpleQueue()
         self._jobs: dict[int, tuple[int, int]] = {}  # unfinished task -> job, chunk

@@ -121,12 +121,7 @@ def _draw_history(entry: Entry, name: str, draw: Callable[[str], Figure], number
 
 
 def show_videos(entries: Sequence[Entry], most_mb: float) -> Html:
-    """Embed the videos in run folders, and list those that are too large or too many.
-
-    Args:
-        entries: runs of the report.
-        most_mb: size limit of a file, MB.
-    """
+    """Embed the videos in run folders, and list those that are too large or too many."""
     panels: list[Html] = []
     left_out: list[str] = []
     for entry in entries:

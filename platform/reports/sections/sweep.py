@@ -34,10 +34,6 @@ MOST_TRIALS = 500  # in a table
 def describe(folder: Path, k: int) -> Html:
     """Return the section about a sweep.
 
-    Args:
-        folder: of the sweep.
-        k: index of the sweep within the page.
-
     Raises:
         PaddockError: its study cannot be read.
     """
