@@ -46,11 +46,11 @@ class JointCollector:
         Returns:
             The rollout of each learning policy, and the end point, whose `played` holds only these rollouts' actions.
         """
-        config, policies, T, worlds = self._config, self._policies, self._config.num_steps, self._config.vec.num_envs
+        config, policies, T, num_envs = self._config, self._policies, self._config.num_steps, self._config.vec.num_envs
         start = self.envs.enter(start, iteration)
         noise = [
             draw_noise(
-                config, spec.architecture.head, weights[k], worlds * spec.rows_per_env, iteration, self._index, k
+                config, spec.architecture.head, weights[k], num_envs * spec.rows_per_env, iteration, self._index, k
             )
             for k, spec in enumerate(policies.specs)
         ]
@@ -113,21 +113,21 @@ class JointCollector:
         env_s, stray = 0.0, 0.0
         for t in range(T + 1):
             for group, rows in enumerate(self.envs.groups):
-                worlds = slice(rows.start // seats, rows.stop // seats)
+                envs = slice(rows.start // seats, rows.stop // seats)
                 if t > 0:
                     before = time.perf_counter()
-                    given = self.envs.venv.recv(rows)
+                    received = self.envs.venv.recv(rows)
                     if acts is None:
-                        ended = given[2] | given[3]
+                        ended = received[2] | received[3]
                     else:
-                        acts[rows], ended = given[4]["acts"], given[4]["over"]
-                        stray += float(np.sum(given[4].get("stray_reward", 0.0)))
-                    over[t - 1, worlds] = ended
+                        acts[rows], ended = received[4]["acts"], received[4]["over"]
+                        stray += float(np.sum(received[4].get("stray_reward", 0.0)))
+                    over[t - 1, envs] = ended
                     if policy_ids is not None and ended.any():
-                        episode[worlds] += ended
-                        view.update_policy_ids(policy_ids, episode, worlds.start + np.flatnonzero(ended))
+                        episode[envs] += ended
+                        view.update_policy_ids(policy_ids, episode, envs.start + np.flatnonzero(ended))
                     for recorder in played:
-                        recorder.record(t, group, given, None if policy_ids is None else policy_ids[rows])
+                        recorder.record(t, group, received, None if policy_ids is None else policy_ids[rows])
                     env_s += time.perf_counter() - before
                 if t < T:
                     chosen = [recorder.choose(t, group) for recorder in played]

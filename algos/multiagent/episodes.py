@@ -49,8 +49,8 @@ def play_jointly(
     """
     observe = observe or [False] * len(seeds)
     seats, rows_count = venv.seats, venv.num_envs
-    worlds, episodes = rows_count // seats, len(seeds)
-    rows_of = np.arange(rows_count).reshape(worlds, seats)
+    num_envs, episodes = rows_count // seats, len(seeds)
+    rows_of = np.arange(rows_count).reshape(num_envs, seats)
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     moments: list[Moments | None] = [None] * episodes
     env_metrics = np.full((episodes, len(metrics)), np.nan)
@@ -58,25 +58,25 @@ def play_jointly(
     seats_of: list[list[int]] = [[] for _ in range(episodes)]
     life_metrics: list[list[list[float]]] = [[] for _ in range(episodes)]
 
-    playing = np.full(worlds, -1)  # the episode of each environment
-    steps, total = np.zeros(worlds, np.int64), np.zeros(rows_count)  # of each episode, and of each row's life
+    playing = np.full(num_envs, -1)  # the episode of each environment
+    steps, total = np.zeros(num_envs, np.int64), np.zeros(rows_count)  # of each episode, and of each row's life
     obs = np.zeros((rows_count, *players.shape), players.dtype)
     seen = RowMoments(players.numbers(obs))
     acts, lived = np.zeros(rows_count, np.bool_), np.zeros(rows_count, np.bool_)  # lived: acted in the present life
     no_action = allocate(Layouts.of_roles(env.roles).action, rows_count, np.zeros)
-    waiting_rows = np.tile(blank_agent_rows(env), worlds) if len(env.roles) > 1 else None
+    waiting_rows = np.tile(blank_agent_rows(env), num_envs) if len(env.roles) > 1 else None
 
     def start(ids: NDArray[np.intp], first: int) -> int:
         """Start episodes from `first` on in the free environments `ids`; return the next one that waits."""
         ids = ids[: episodes - first]
         if not len(ids):
             return first
-        reset_seeds: list[int | None] = [None] * worlds
+        reset_seeds: list[int | None] = [None] * num_envs
         mask = np.zeros(rows_count, np.bool_)
-        for episode, world in enumerate(ids.tolist(), first):
-            for row in rows_of[world].tolist():
+        for episode, env_id in enumerate(ids.tolist(), first):
+            for row in rows_of[env_id].tolist():
                 players.start(row, episode)
-            playing[world], reset_seeds[world], mask[rows_of[world]] = episode, seeds[episode], True
+            playing[env_id], reset_seeds[env_id], mask[rows_of[env_id]] = episode, seeds[episode], True
         fresh, infos = venv.reset(seed=reset_seeds, options={"reset_mask": mask})
         at = rows_of[ids].ravel()
         obs[at] = fresh[at].reshape(len(at), *players.shape)
@@ -91,9 +91,9 @@ def play_jointly(
         total[row], lived[row] = 0, False
         players.forget(row)
 
-    def end_episode(world: int) -> None:
-        episode, own = playing[world], rows_of[world]
-        lengths[episode] = steps[world]
+    def end_episode(env_id: int) -> None:
+        episode, own = playing[env_id], rows_of[env_id]
+        lengths[episode] = steps[env_id]
         for row in own[lived[own]].tolist():  # cut off
             end_life(row, episode)
         returns[episode] = sum(lives[episode]) / seats
@@ -109,7 +109,7 @@ def play_jointly(
         observed = active[[observe[episode] for episode in playing[active]]]
         return active, rows_of[active].ravel(), rows_of[observed].ravel()
 
-    waiting = start(np.arange(worlds), 0)
+    waiting = start(np.arange(num_envs), 0)
     active, rows, observed = active_rows()
     while len(active):
         lived |= acts
@@ -121,8 +121,8 @@ def play_jointly(
         # If no row acts, the step ignores all actions.
         actions = players.act(obs, acts) if acts.any() else no_action
         venv.send(actions[rows], rows)
-        given, reward, terminated, truncated, infos = venv.recv(rows)
-        obs[rows] = given.reshape(len(rows), *players.shape)
+        next_obs, reward, terminated, truncated, infos = venv.recv(rows)
+        obs[rows] = next_obs.reshape(len(rows), *players.shape)
         total[rows] += reward
         steps[active] += 1
         if watch is not None:
@@ -138,8 +138,8 @@ def play_jointly(
             ended |= steps[active] >= cap
         if ended.any():
             over = active[ended]
-            for world in over.tolist():
-                end_episode(world)
+            for env_id in over.tolist():
+                end_episode(env_id)
             playing[over] = -1
             waiting = start(over, waiting)
             active, rows, observed = active_rows()

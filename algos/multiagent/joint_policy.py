@@ -75,10 +75,10 @@ class JointPolicy:
 
     def drawing(self, generator: np.random.Generator) -> "JointPolicy":
         """Return the same policies, with actions sampled from this generator where possible."""
-        drawn = object.__new__(JointPolicy)
-        drawn._seats, drawn._named, drawn._agents = self._seats, self._named, self._agents
-        drawn._members = [_Member(drawn_by(each.policy, generator), each.memory) for each in self._members]
-        return drawn
+        sampling = object.__new__(JointPolicy)
+        sampling._seats, sampling._named, sampling._agents = self._seats, self._named, self._agents
+        sampling._members = [_Member(drawn_by(each.policy, generator), each.memory) for each in self._members]
+        return sampling
 
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
         """Map rows [W * A, ...] of environments and states [W * A, S] to actions; state=None starts new episodes."""

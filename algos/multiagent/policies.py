@@ -118,11 +118,11 @@ class PolicyGroup:
         """Dtype of packed actions."""
         return np.dtype(self.specs[0].architecture.head.compact_dtype if self.single else np.uint8)
 
-    def rows(self, k: int, worlds: int) -> Rows:
-        """Return the indices of a policy's rows among those of `worlds` environments."""
+    def rows(self, k: int, num_envs: int) -> Rows:
+        """Return the indices of a policy's rows among those of `num_envs` environments."""
         if self.single:
-            return slice(0, worlds * self.seats)
-        return _rows(self.specs[k].seats, self.seats, worlds)
+            return slice(0, num_envs * self.seats)
+        return _rows(self.specs[k].seats, self.seats, num_envs)
 
     def select(self, k: int, batch: NDArray[Any]) -> NDArray[Any]:
         """Return a policy's rows of a batch of whole environments, in the layout of its network."""
@@ -140,9 +140,9 @@ class PolicyGroup:
         if not acts.all():
             obs[~acts] = blank_row(self.specs[k].architecture.inputs.layout)
 
-    def policy_ids(self, world: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
+    def policy_ids(self, env_index: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
         """Return the policy that plays each row of environments [W] in their episodes [W]; None: no mapping."""
-        return None if self.mapping is None else self.mapping(world, episode).ravel()
+        return None if self.mapping is None else self.mapping(env_index, episode).ravel()
 
     def owned(self, k: int, policy_ids: NDArray[np.intp] | None) -> Flags | None:
         """Return a mask of the rows that a policy plays, among its rows; None: all."""
@@ -160,12 +160,12 @@ class PolicyGroup:
         """Join all policies' actions, as their heads give them to environments, to a batch of whole environments."""
         if self.single:
             return actions[0]
-        worlds = len(actions[0]) // len(self.specs[0].seats)
+        num_envs = len(actions[0]) // len(self.specs[0].seats)
         batch: NDArray[Any] | None = None
         for k, own in enumerate(actions):
-            given, rows, owned = self._widen(k, own), self.rows(k, worlds), self.owned(k, policy_ids)
+            given, rows, owned = self._widen(k, own), self.rows(k, num_envs), self.owned(k, policy_ids)
             if batch is None:
-                batch = np.zeros((worlds * self.seats, *given.shape[1:]), given.dtype)
+                batch = np.zeros((num_envs * self.seats, *given.shape[1:]), given.dtype)
             if owned is None:
                 batch[rows] = given
             else:
@@ -182,11 +182,11 @@ class PolicyGroup:
         """
         if self.single:
             return actions[0].astype(self.compact_dtype)
-        T, worlds = len(actions[0]), actions[0].shape[1] // len(self.specs[0].seats)
-        packed = np.zeros((T, worlds * self.seats, self.components), np.uint8)
+        T, num_envs = len(actions[0]), actions[0].shape[1] // len(self.specs[0].seats)
+        packed = np.zeros((T, num_envs * self.seats, self.components), np.uint8)
         for k, own in enumerate(actions):
             compact = np.ascontiguousarray(own.astype(self.specs[k].architecture.head.compact_dtype))
-            octets, rows, played = compact.view(np.uint8).reshape(*own.shape[:2], -1), self.rows(k, worlds), owned[k]
+            octets, rows, played = compact.view(np.uint8).reshape(*own.shape[:2], -1), self.rows(k, num_envs), owned[k]
             if played is not None:
                 octets = np.where(played[..., None], octets, packed[:, rows, : octets.shape[2]])
             packed[:, rows, : octets.shape[2]] = octets
@@ -194,12 +194,12 @@ class PolicyGroup:
 
     def unpack(self, packed: NDArray[Any], policy_ids: NDArray[np.intp] | None = None) -> NDArray[Any]:
         """Unpack actions [R, components] of whole environments into the form that environments take."""
-        worlds, actions = len(packed) // self.seats, []
+        num_envs, actions = len(packed) // self.seats, []
         for k, spec in enumerate(self.specs):
             head, own, owned = spec.architecture.head, packed, self.owned(k, policy_ids)
             if not self.single:
                 compact = np.dtype(head.compact_dtype)
-                own = np.ascontiguousarray(packed[self.rows(k, worlds), : head.components * compact.itemsize])
+                own = np.ascontiguousarray(packed[self.rows(k, num_envs), : head.components * compact.itemsize])
                 own = own.view(compact).reshape(-1, head.components)
                 own = own if owned is None else np.where(owned[:, None], own, 0)  # the rest belongs to another head
             actions.append(head.to_env(own.astype(head.inner_dtype)))
@@ -263,5 +263,5 @@ def joint_row_dtypes(env: EnvSpec) -> tuple[np.dtype[Any], np.dtype[Any]] | None
 
 
 @functools.lru_cache(maxsize=256)
-def _rows(own: tuple[int, ...], seats: int, worlds: int) -> NDArray[np.intp]:
-    return (np.arange(worlds)[:, None] * seats + np.array(own, np.intp)).ravel()
+def _rows(own: tuple[int, ...], seats: int, num_envs: int) -> NDArray[np.intp]:
+    return (np.arange(num_envs)[:, None] * seats + np.array(own, np.intp)).ravel()

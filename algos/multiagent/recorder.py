@@ -41,35 +41,25 @@ class PolicyRecorder:
         *,
         explored: bool,
     ) -> None:
-        """Start recording.
+        """Start recording policy k, which acts on n of N rows; `state` [n, S] is updated in place.
 
-        Args:
-            policies: all policies.
-            k: index of this policy.
-            groups: number of groups that environments are stepped in.
-            actor: computes actions.
-            noise: [T, n, W], of the actions.
-            obs: [n, ...], first observations.
-            acts: [N], all policies' rows that await an action; None: there is one agent.
-            policy_ids: see `PolicyGroup.policy_ids`.
-            state: recurrent states [n, S], updated in place.
-            metrics: names of the environment's metrics.
-            explored: whether an exploration strategy changes actions; replayed sequences then need the stored memory.
+        `acts` [N] marks all policies' rows that await an action. With `explored`, exploration changes actions, and
+        replayed sequences need the stored memory.
         """
         T, n = noise.shape[:2]
         self._policies, self._k, self._actor, self._noise = policies, k, actor, noise
         self.recorder = Recorder(policies.specs[k].architecture, noise, obs, state, metrics, explored=explored)
-        worlds, size = n // len(policies.specs[k].seats), n // groups
+        num_envs, size = n // len(policies.specs[k].seats), n // groups
         self._rows = [slice(start, start + size) for start in range(0, n, size)]
-        self._among = policies.rows(k, worlds // groups)  # a group's batch
-        self._where = np.arange(worlds // groups * policies.seats)[self._among]
+        self._among = policies.rows(k, num_envs // groups)  # a group's batch
+        self._where = np.arange(num_envs // groups * policies.seats)[self._among]
         keeps = explored and acts is not None and state.shape[1] > 0
         self._memory = np.empty((T, *state.shape), np.float32) if keeps else None
         self.acts: NDArray[np.bool_] | None = None
         self.owned: NDArray[np.bool_] | None = None
         if acts is not None:
             self.acts = np.empty((T + 1, n), np.bool_)
-            self.acts[0] = acts[policies.rows(k, worlds)]
+            self.acts[0] = acts[policies.rows(k, num_envs)]
         played = policies.owned(k, policy_ids)
         if played is not None and self.acts is not None:
             self.owned = np.empty((T + 1, n), np.bool_)
@@ -104,10 +94,10 @@ class PolicyRecorder:
         of.policy_s += time.perf_counter() - before
         return of.head.to_env(of.action[t, rows])
 
-    def record(self, t: int, group: int, given: Any, policy_ids: NDArray[np.intp] | None) -> None:
-        """Record the result `given` of a group's step to observation t; `policy_ids` play its rows from now on."""
+    def record(self, t: int, group: int, received: Any, policy_ids: NDArray[np.intp] | None) -> None:
+        """Record the result `received` of a group's step to observation t; `policy_ids` play its rows from now on."""
         rows, among = self._rows[group], self._among
-        seen, reward, ended, cut, infos = given
+        seen, reward, ended, cut, infos = received
         if not self._policies.single:
             seen, reward, ended, cut = (
                 self._policies.narrow(self._k, seen[among]),

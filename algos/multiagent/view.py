@@ -22,10 +22,10 @@ class JointView:
     obs: list[NDArray[Any]]
     acts: NDArray[np.bool_] | None
 
-    def __init__(self, policies: PolicyGroup, worlds: int, index: int) -> None:
+    def __init__(self, policies: PolicyGroup, num_envs: int, index: int) -> None:
         """Start without observations, for an actor with this index and number of environments."""
-        self._policies, self._worlds = policies, worlds
-        self._env_index = index * worlds + np.arange(worlds)  # among the environments of all actors
+        self._policies, self._num_envs = policies, num_envs
+        self._env_index = index * num_envs + np.arange(num_envs)  # among the environments of all actors
 
     def policy_ids(self, episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
         """Return the policy that plays each row in these episodes [W]; see `PolicyGroup.policy_ids`."""
@@ -44,7 +44,7 @@ class JointView:
         if self.acts is not None:
             self.obs = [own.copy() for own in self.obs]
             for k, own in enumerate(self.obs):
-                acts, owned = self.acts[policies.rows(k, self._worlds)], policies.owned(k, policy_ids)
+                acts, owned = self.acts[policies.rows(k, self._num_envs)], policies.owned(k, policy_ids)
                 policies.blank_inactive(k, own, acts if owned is None else acts & owned)
 
     def state_dict(self) -> dict[str, Any]:

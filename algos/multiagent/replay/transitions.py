@@ -60,16 +60,16 @@ class TransitionBuilder(RowBuilder):
         which = np.repeat(np.arange(len(agents)), whole)
         nth = np.arange(len(which)) - np.repeat(np.cumsum(whole) - whole, whole)
         agent = agents[which]
-        turns = self._count[agent] - nth
-        first = self._begun[agent] - turns
+        length = self._count[agent] - nth
+        first = self._begun[agent] - length
         at = agent, first % n
         reward = held["reward"][at]
         for k in range(1, n):
             more = reward + self._powers[k] * held["reward"][agent, (first + k) % n]
-            reward = np.where(k < turns, more, reward)
+            reward = np.where(k < length, more, reward)
         rows = np.zeros(len(agent), self.row)
         rows["obs"], rows["action"], rows["next_obs"] = held["obs"][at], held["action"][at], following[which]
-        rows["reward"], rows["discount"] = reward, np.where(terminated[which], np.float32(0), self._powers[turns])
+        rows["reward"], rows["discount"] = reward, np.where(terminated[which], np.float32(0), self._powers[length])
         self._count[agents] -= whole
         return rows
 

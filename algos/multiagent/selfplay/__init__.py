@@ -1,1 +1,1 @@
-"""Players of worlds against each other: matches, ratings, scripted players, opponents of who learns."""
+"""Self-play: matches, ratings, scripted players, matchups and opponent pools."""

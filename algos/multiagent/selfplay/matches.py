@@ -113,7 +113,7 @@ def _play(
 
 def _own(played: Episodes, owned: NDArray[np.bool_]) -> Episodes:
     """Return only the lives in these seats [G, A], and as returns their means over the seats."""
-    kept = [own[whose] for own, whose in zip(owned, played.rows, strict=True)]
+    kept = [mask[seats] for mask, seats in zip(owned, played.rows, strict=True)]
     lives, rows = ([of[k] for of, k in zip(each, kept, strict=True)] for each in (played.lives, played.rows))
     returns = np.array([each.sum() for each in lives]) / owned.sum(axis=1)
     return replace(played, returns=returns, lives=lives, rows=rows)

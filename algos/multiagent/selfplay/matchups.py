@@ -118,23 +118,23 @@ class SampledMatchups:
     matchups: tuple[tuple[int, tuple[int, ...], float], ...]
     sides: tuple[tuple[int, ...], ...]
 
-    def __call__(self, world: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp]:
+    def __call__(self, env_index: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp]:
         """Return the policies in the seats of environments [W] in their episodes [W], [W, seats]."""
         return np.array(
-            [_assign_seats(self, *pair) for pair in zip(world.tolist(), episode.tolist(), strict=True)], np.intp
+            [_assign_seats(self, *pair) for pair in zip(env_index.tolist(), episode.tolist(), strict=True)], np.intp
         )
 
 
 @functools.lru_cache(maxsize=65_536)
-def _assign_seats(draw: SampledMatchups, world: int, episode: int) -> tuple[int, ...]:
+def _assign_seats(mapping: SampledMatchups, env_index: int, episode: int) -> tuple[int, ...]:
     """Return the policy in each seat of an environment in an episode."""
-    generator = keyed_generator(draw.seed, Stream.OPPONENT, episode, world)
-    drawn, upto = generator.random(), np.cumsum([share for *_, share in draw.matchups[:-1]])
-    learner, others, _ = draw.matchups[int(np.searchsorted(upto, drawn, side="right"))]
+    generator = keyed_generator(mapping.seed, Stream.OPPONENT, episode, env_index)
+    sampled, upto = generator.random(), np.cumsum([share for *_, share in mapping.matchups[:-1]])
+    learner, others, _ = mapping.matchups[int(np.searchsorted(upto, sampled, side="right"))]
     opponent = learner if others == (learner,) else others[int(generator.integers(len(others)))]
-    seats = [learner] * sum(map(len, draw.sides))
-    for number, side in enumerate(draw.sides):
-        if (number + world + episode) % 2:
+    seats = [learner] * sum(map(len, mapping.sides))
+    for number, side in enumerate(mapping.sides):
+        if (number + env_index + episode) % 2:
             for seat in side:
                 seats[seat] = opponent
     return tuple(seats)
@@ -146,11 +146,14 @@ def _read_league(league: Any) -> tuple[tuple[str, ...], tuple[Matchup, ...]]:
     such = "such as {main: {main: 0.5, main@: 0.3}, exploiter: {main: 0.2}}"
     require(isinstance(league, Mapping) and bool(league), f"{what} must list the opponents of each policy; {such}")
     names, matchups = tuple(map(str, league)), []
-    for learner, (name, met) in enumerate(league.items()):
+    for learner, (name, opponents) in enumerate(league.items()):
         fits = NAME.fullmatch(str(name)) is not None
         require(fits, f"{what}: '{name}' is not a valid policy name; use letters, digits, _ and -, a letter first")
-        require(isinstance(met, Mapping) and bool(met), f"{what}: {name} needs a share for each opponent; {such}")
-        for word, share in met.items():
+        require(
+            isinstance(opponents, Mapping) and bool(opponents),
+            f"{what}: {name} needs a share for each opponent; {such}",
+        )
+        for word, share in opponents.items():
             opponent, earlier = re.fullmatch(r"(.*?)(@?)", str(word), re.DOTALL).groups()  # type: ignore[union-attr]
             known = f"league: {name}'s opponent '{word}' is neither a policy of the league nor its earlier versions"
             close = nearest(str(word), [*names, *(f"{one}{EARLIER}" for one in names)])

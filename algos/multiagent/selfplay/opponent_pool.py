@@ -86,8 +86,8 @@ class OpponentPool:
             return {FROZEN: f"{share}, one saved {every}"}
         lines = {FROZEN: f"{settings.keep} earlier versions of each policy, one saved {every}"}
         for k, name in enumerate(settings.names):
-            met = [one for one in settings.matchups if one.learner == k]
-            shares = ", ".join(f"{name_opponent(settings.names, one)} in {one.share:.0%}" for one in met)
+            matchups = [one for one in settings.matchups if one.learner == k]
+            shares = ", ".join(f"{name_opponent(settings.names, one)} in {one.share:.0%}" for one in matchups)
             period = settings.fresh[k] if settings.fresh else 0
             restarts = f"; reinitialized every {period} iterations" if period else ""
             lines[f"{name} meets"] = f"{shares} of episodes{restarts}"
@@ -139,11 +139,11 @@ class OpponentPool:
     def acting_weights(self, newest: Sequence[Weights]) -> list[Weights]:
         """Return the weights of all policies: those that learn, then those that play without learning."""
         frozen = {} if self._settings is None else self._settings.frozen
-        met = [
+        frozen_weights = [
             stack([*([newest[k]] if now else []), *(self._slots[k] if versions else [])])
             for k, (now, versions) in frozen.items()
         ]
-        return [*newest, *met]
+        return [*newest, *frozen_weights]
 
     @property
     def first(self) -> list[Weights]:

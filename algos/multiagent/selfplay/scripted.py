@@ -32,9 +32,9 @@ class _Scripted:
 
     def drawing(self, generator: np.random.Generator) -> Self:
         """Return the same player with this generator."""
-        drawn = copy.copy(self)
-        drawn._generator = generator
-        return drawn
+        sampling = copy.copy(self)
+        sampling._generator = generator
+        return sampling
 
 
 @final
