@@ -56,14 +56,14 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     require(not arguments.resolve or arguments.cfg, "--resolve belongs to --cfg, as in --cfg job --resolve")
     require(not arguments.experimental_rerun, "--experimental-rerun is not supported; use python -m paddock.rerun RUN")
     check_sources(arguments)
-    said = " ".join(arguments.overrides)
+    written = " ".join(arguments.overrides)
     for argument in arguments.overrides:
         key, equals, value = argument.partition("=")
         if not equals and key.isalpha():
             hint = suggest_command(key) if key in COMMANDS else "such as algo=es env=cartpole"
             raise ConfigError(f"cannot read the argument '{key}'; write key=value, {hint}")
         require(key != "hydra.run.dir", f"{argument} would be ignored; a run is kept in run.dir={value}")
-        kept = not arguments.multirun or key not in ("run.root", "run.name") or f"${{{key}}}" in said
+        kept = not arguments.multirun or key not in ("run.root", "run.name") or f"${{{key}}}" in written
         require(kept, f"{argument} would be ignored; the runs of a sweep are kept in hydra.sweep.dir=FOLDER")
     return arguments
 
