@@ -11,7 +11,7 @@ import gymnasium
 from paddock.algos.learning.rollouts.config import limit_episodes
 from paddock.algos.multiagent.policies import PolicyGroup, PolicySpec
 from paddock.algos.networks.architecture import Architecture
-from paddock.algos.networks.inputs import spaces_of, spaces_of_role, with_agent_ids
+from paddock.algos.networks.inputs import spaces_of, with_agent_ids
 from paddock.envs.errors import nearest, require
 from paddock.envs.multiagent.roles import Role
 from paddock.envs.spaces.layout import Layout
@@ -42,10 +42,10 @@ def make_policy_group(
         return PolicyGroup.shared(architecture(*spaces_of(env)), 1)
     divided = divide(env, policies)
     if len(divided) == 1:
-        return PolicyGroup.shared(architecture(*spaces_of_role(env, divided[0])), env.seats)
+        return PolicyGroup.shared(architecture(divided[0].observations, divided[0].action_space), env.seats)
     several, each = len(env.roles) > 1, []
     for role in divided:
-        network = architecture(*spaces_of_role(env, role))
+        network = architecture(role.observations, role.action_space)
         layouts = (network.inputs.layout, role.actions) if several else None
         each.append(PolicySpec(role.name, role.seats, network, layouts))
     return PolicyGroup.of(each, env)

@@ -223,6 +223,7 @@ def _transposed(mlp: MLP, parameters: Floats, to_torch: bool) -> Floats:
 
 def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
     """Return the properties that must match, with keys as in `SETTINGS`."""
+    recurrent = isinstance(network, Architecture) and network.lstm
     return {
         "observations": _observations(network.inputs),
         "actions": ", ".join(_actions(leaf) for leaf in network.head.leaves),
@@ -230,10 +231,8 @@ def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
         "layer_norm": isinstance(network, Architecture) and network.layer_norm,
         "hidden_sizes": list(network.hidden_sizes),
         "activation": network.activation,
-        "lstm": isinstance(network, Architecture) and network.lstm,
-        "shared": isinstance(network, Architecture)
-        and network.lstm
-        and network.shared,  # otherwise only the value function differs
+        "lstm": recurrent,
+        "shared": recurrent and network.shared,  # otherwise only the value function differs
         "atoms": _atoms(network),
         "numbers": _numbers(network.head),
         "observation_clip": clip,
@@ -265,11 +264,8 @@ def _atoms(network: Architecture | MLP) -> list[float] | None:
 def _observations(inputs: Inputs) -> str:
     if inputs.plain:
         return f"{inputs.dtype} {list(inputs.shape)}"
-    leaves = (
-        f"{leaf.kind} {list(leaf.shape)}{list(leaf.sizes) or ''}{at_path(leaf.path)}"
-        for leaf in visible_leaves(inputs.layout)
-    )
-    return ", ".join(leaves)
+    leaves = visible_leaves(inputs.layout)
+    return ", ".join(f"{leaf.kind} {list(leaf.shape)}{list(leaf.sizes) or ''}{at_path(leaf.path)}" for leaf in leaves)
 
 
 def _actions(leaf: LeafHead) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.networks.heads import Head
 from paddock.envs.errors import require
-from paddock.envs.multiagent.roles import Role, SeatRows, widen
+from paddock.envs.multiagent.roles import SeatRows, widen
 from paddock.envs.spaces.codecs import Leaf, Path, at_path, dotted
 from paddock.envs.spaces.features import Features, numbers_of
 from paddock.envs.spaces.layout import Layout
@@ -225,12 +225,7 @@ def spaces_of(env: EnvSpec) -> tuple[Layout, gymnasium.Space]:
         f"env.id={env.id} has agents of {len(roles)} roles ({names}) with different spaces; allowed: one role; "
         "algo=ppo, a2c, dqn, r2d2, pqn, sac and td3 learn a policy for each role",
     )
-    return spaces_of_role(env, roles[0])
-
-
-def spaces_of_role(env: EnvSpec, role: Role) -> tuple[Layout, gymnasium.Space]:
-    """Return the observation layout and the action space of a role."""
-    return role.observations, role.action_space
+    return roles[0].observations, roles[0].action_space
 
 
 def images(layout: Layout) -> tuple[Leaf, ...]:
@@ -261,15 +256,14 @@ def row_of(env: EnvSpec) -> np.dtype[Any]:
     """Return the dtype of observation rows: of the single agent, of the only role, or wide enough for all roles."""
     if env.seats == 1 or len(env.roles) == 1:
         return spaces_of(env)[0].row
-    return SeatRows.of([spaces_of_role(env, role)[0] for role in env.roles], [role.seats for role in env.roles]).row
+    return SeatRows.of([role.observations for role in env.roles], [role.seats for role in env.roles]).row
 
 
 def blank_agent_rows(env: EnvSpec) -> NDArray[Any]:
     """Return blank rows [A] of all agents of an environment with several roles."""
     rows = np.zeros(env.seats, row_of(env))
     for role in env.roles:
-        layout = spaces_of_role(env, role)[0]
-        rows[list(role.seats)] = widen(blank_row(layout), layout, rows.dtype)
+        rows[list(role.seats)] = widen(blank_row(role.observations), role.observations, rows.dtype)
     return rows
 
 

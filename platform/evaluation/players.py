@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.algos.multiagent.joint_policy import JointPolicy
-from paddock.algos.networks.inputs import spaces_of, spaces_of_role
+from paddock.algos.networks.inputs import spaces_of
 from paddock.algos.protocol import KeepsVersions, LearnsInEnv, Policy, can_draw
 from paddock.envs.errors import nearest, require
 from paddock.envs.spec import EnvSpec
@@ -89,7 +89,7 @@ def _seats(env: EnvSpec) -> list[Any]:
     """Return the seats of each role with its observations and actions."""
     if env.seats == 1:
         return [spaces_of(env)]
-    return [(role.seats, *spaces_of_role(env, role)) for role in env.roles]
+    return [(role.seats, role.observations, role.action_space) for role in env.roles]
 
 
 def _of_run(word: str, run: Path, number: int | None, env: EnvSpec) -> MatchPlayer:

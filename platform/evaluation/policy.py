@@ -15,7 +15,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from paddock.algos.multiagent.joint_policy import JointPolicy
-from paddock.algos.networks.inputs import blank_row, spaces_of, spaces_of_role
+from paddock.algos.networks.inputs import blank_row, spaces_of
 from paddock.algos.protocol import ReadsInputs, can_draw
 from paddock.envs.errors import ConfigError, require
 from paddock.envs.spaces.codecs import SpaceMismatch
@@ -149,7 +149,7 @@ def find_member(policy: Any, env: EnvSpec, of: str | None) -> tuple[Any, Layout,
     member = policy.find(of)
     seat = next((seat for seat in range(env.seats) if policy.plays(seat) is member), 0)  # in a league, any seat
     role = next(role for role in env.roles if seat in role.seats)
-    return (member, *spaces_of_role(env, role))
+    return member, role.observations, role.action_space
 
 
 def read_observation(space: gymnasium.Space, value: Any, name: str = "observation") -> tuple[Any, int | None]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.multiagent.joint_policy import JointPolicy
 from paddock.algos.networks.heads import make_head
-from paddock.algos.networks.inputs import Inputs, masked_paths, spaces_of, spaces_of_role
+from paddock.algos.networks.inputs import Inputs, masked_paths, spaces_of
 from paddock.envs.errors import ConfigError
 from paddock.envs.multiagent.roles import Role
 from paddock.envs.spaces.layout import Layout
@@ -43,7 +43,7 @@ class Random(_Scripted):
 
     def __init__(self, env: EnvSpec, role: Role | None = None) -> None:
         """Read the spaces of an environment, or of one of several roles."""
-        observations, actions = spaces_of(env) if role is None else spaces_of_role(env, role)
+        observations, actions = spaces_of(env) if role is None else (role.observations, role.action_space)
         self._inputs = Inputs(observations, make_head(actions, masked=masked_paths(observations)))
 
     def act(self, obs: NDArray[Any], state: Any = None) -> Acted:

@@ -15,22 +15,6 @@ struct work {
     int failed;
 };
 
-struct scratch { /* buffers of one thread */
-    struct values values;
-    struct rows rows;
-};
-
-static int open_scratch(struct scratch *scratch, const struct model *model)
-{
-    return open_values(&scratch->values, model) | open_rows(&scratch->rows, model);
-}
-
-static void close_scratch(struct scratch *scratch)
-{
-    close_values(&scratch->values);
-    close_rows(&scratch->rows);
-}
-
 static void gather_rows(const struct model *model, const float *observation, const int64_t *order, int count, float *to)
 {
     for (int b = 0; b < count; b++)
@@ -39,12 +23,12 @@ static void gather_rows(const struct model *model, const float *observation, con
 
 /* Compute the gradient of rows order[first .. last - 1]. */
 static void learn_shard(
-    struct work *work, struct scratch *scratch, int shard, int64_t first, int64_t last, const struct scale *scale
+    struct work *work, struct values *values, struct rows *rows, int shard, int64_t first, int64_t last,
+    const struct scale *scale
 )
 {
     const struct model *model = work->model;
     const struct update *update = work->update;
-    struct values *values = &scratch->values;
     const struct descent *descent = &work->descent;
     float *gradient = descent->gradient[shard];
     clear_shard(descent, shard);
@@ -61,8 +45,8 @@ static void learn_shard(
         mask_outputs(values, count);
         float *output = chain_output(values, POLICY, &wide), *value = chain_output(values, VALUE, &value_wide);
         ppo_gradient(
-            model, update, descent->parameters, order, count, scale, &scratch->rows, output, wide, value, value_wide,
-            gradient, &work->sums[shard]
+            model, update, descent->parameters, order, count, scale, rows, output, wide, value, value_wide, gradient,
+            &work->sums[shard]
         );
         network_backward(values, descent->back, count, gradient);
     }
@@ -105,8 +89,9 @@ static void learn_ppo(void *job, int member)
     const struct update *update = work->update;
     const struct adam adam = {update->epsilon, update->momentum_decay, update->variance_decay};
     struct team *team = &work->team;
-    struct scratch scratch;
-    if (open_scratch(&scratch, model)) __atomic_store_n(&work->failed, 1, __ATOMIC_RELAXED);
+    struct values values;
+    struct rows buffers;
+    if (open_values(&values, model) | open_rows(&buffers, model)) __atomic_store_n(&work->failed, 1, __ATOMIC_RELAXED);
     team_barrier(team, member);
     for (int64_t m = 0; m < update->minibatches && !work->failed; m++) {
         const int64_t first = m ? update->ends[m - 1] : 0, rows = update->ends[m] - first;
@@ -114,8 +99,8 @@ static void learn_ppo(void *job, int member)
         const struct scale scale = scale_of(update, first, first + rows);
         for (int p = member; p < shards; p += team->size)
             learn_shard(
-                work, &scratch, p, first + shard_start(rows, shards, p), first + shard_start(rows, shards, p + 1),
-                &scale
+                work, &values, &buffers, p, first + shard_start(rows, shards, p),
+                first + shard_start(rows, shards, p + 1), &scale
             );
         const float norm = take_step(
             &work->descent, team, member, shards, &adam, update->max_norm, update->rates[m], update->deviations[m], 0
@@ -123,7 +108,8 @@ static void learn_ppo(void *job, int member)
         if (member == 0) report_losses(work, m, shards, rows, norm);
         if (!team_continue(team, member)) break;
     }
-    close_scratch(&scratch);
+    close_rows(&buffers);
+    close_values(&values);
 }
 
 static int update_network(const struct network *network, const struct update *update)
