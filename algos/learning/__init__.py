@@ -1,1 +1,1 @@
-"""Learning from rollouts: collectors, returns, losses, learners, normalization, evaluation beside it."""
+"""Learning from rollouts: collectors, replay, returns, learners, normalization and evaluation."""

@@ -69,13 +69,7 @@ class AsyncEvaluation:
     ) -> None:
         """Initialize with the weights of each policy before the first update.
 
-        Args:
-            config: of the rollouts.
-            pool: plays the episodes.
-            episodes: of one evaluation; with opponents, of each policy.
-            max_steps: of an episode.
-            *weights: one for each policy.
-            against: opponents, whose first versions play the other side; None: the policies play all sides.
+        With opponents (`against`), their first versions play the other side and each policy plays all `episodes`.
         """
         self._config = config
         self._pool = pool
@@ -239,10 +233,7 @@ def evaluate_on_worker(
 ) -> Episodes:
     """Play episodes first..last-1 of an evaluation with deterministic actions.
 
-    Args:
-        config: of the rollouts.
-        max_steps: of an episode.
-        task: ((weights of each policy, of its opponent or none), group of games, first, last).
+    A task is ((weights of each policy, weights of its opponents or none), group of games, first, last).
     """
     shared, k, first, last = task
     (weights, against), native = shared.value, isinstance(config.vec, Native)

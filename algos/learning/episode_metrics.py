@@ -54,14 +54,8 @@ def mean_env_metrics(group: str, names: Sequence[str], values: NDArray[np.float6
 def summarize(played: Episodes, env: EnvSpec, best: float, iteration: int, max_steps: int) -> dict[str, float]:
     """Return the metrics of an evaluation; empty if no episode is left.
 
-    Episodes with a non-finite return are excluded; otherwise an infinite best could never be exceeded.
-
-    Args:
-        played: the episodes.
-        env: the environment.
-        best: mean return of the best previous evaluation.
-        iteration: of the policy.
-        max_steps: limit at which episodes were cut off.
+    Episodes with a non-finite return are excluded; otherwise an infinite best could never be exceeded. `best` is the
+    mean return of the best previous evaluation.
     """
     kept = np.isfinite(played.returns)
     returns, lengths = played.returns[kept], played.lengths[kept]

@@ -142,15 +142,8 @@ def is_dense(
 ) -> bool:
     """Return whether a network is trained in C instead of torch.
 
-    `backend=auto` selects C for dense networks of at most `MAX_DENSE_WIDTH` if the library was built.
-
-    Args:
-        architecture: the network.
-        backend: as configured.
-        device: as configured.
-        precision: as configured.
-        compiled: whether `torch.compile` is requested.
-        needs: configured settings that only torch supports, as `key=value`.
+    `backend=auto` selects C for dense networks of at most `MAX_DENSE_WIDTH` if the library was built. `needs` are
+    configured settings that only torch supports, as `key=value`.
 
     Raises:
         ConfigError: backend=dense, but the network, a setting or this machine does not support it.

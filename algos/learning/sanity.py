@@ -27,7 +27,7 @@ class SanityTrial:
     steps: int  # environment steps of training
     episodes: int  # of evaluation, on separate seeds
     keeps_files: bool  # the algorithm takes a folder
-    drawn: bool  # evaluate the stochastic policy
+    drawn: bool  # evaluate with sampled actions
 
 
 def train_and_evaluate(trial: SanityTrial) -> Episodes:

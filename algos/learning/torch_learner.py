@@ -45,16 +45,8 @@ class TorchLearner(Learner):
     ) -> None:
         """Build the network.
 
-        Args:
-            architecture: of the network.
-            seed: of its initial parameters.
-            loss: called with the network, a `Minibatch` and `LossSettings`.
-            device: to train on.
-            precision: float32, or bfloat16 for mixed precision in encoders.
-            compiled: compile the encoders with `torch.compile`.
-            adam_epsilon: Adam's epsilon.
-            threads: CPU threads, which may change the last bits.
-            context: of data-parallel learners; None for a single one.
+        The loss is called with the network, a `Minibatch` and `LossSettings`. `precision=bfloat16` selects mixed
+        precision in encoders, `compiled` runs them through `torch.compile`, and `threads` may change the last bits.
         """
         self.device = torch.device(device)
         self.architecture, self._loss = architecture, loss
@@ -202,13 +194,13 @@ class DistributedContext:
 
 @dataclass(frozen=True)
 class _Rollout:
-    """A rollout on the learner's device."""
+    """Rollout on the learner's device."""
 
-    obs: Tensor  # [T * N, ...], as `Architecture.prepare` gives them
+    obs: Tensor  # [T * N, ...], as returned by `Architecture.prepare`
     action: Tensor  # [T, N, K]
-    state: Tensor  # [N, S], before the first step
-    start: Tensor  # [T, N], whether an episode begins
-    acts: Tensor | None  # [T, N], whether the row acts; None: all do
+    state: Tensor  # [N, S], recurrent state before the first step
+    start: Tensor  # [T, N], True where an episode begins
+    acts: Tensor | None  # [T, N], True where the row acts; None: everywhere
 
 
 def check_compiler(device: str) -> None:

@@ -1,1 +1,1 @@
-"""Learning from replay: operators, exploration, settings and state; `learners` has what learns."""
+"""Off-policy learning: operators, exploration, settings and state."""

@@ -58,15 +58,9 @@ class FromReplay(OffPolicy):
         sequences: Callable[[Architecture], Sequences] | None = None,
         **network: Any,
     ) -> None:
-        """Build policies, actors, evaluation and replays.
+        """Build policies, actors, evaluation and replays; further arguments are those of `OffPolicy.assemble`.
 
-        Args:
-            head: see `OffPolicy.assemble`.
-            exploration: see `OffPolicy.assemble`.
-            team: see `OffPolicy.assemble`.
-            priorities: prioritized sampling; None: uniform.
-            sequences: sequences to learn from; None: single transitions.
-            **network: further arguments of `OffPolicy.assemble`.
+        Sampling is uniform without `priorities`, and of single transitions without `sequences`.
         """
 
         def make_schedule(architecture: Architecture) -> UpdateSchedule:
@@ -177,16 +171,9 @@ def make_actor_critic(
     needs: Sequence[str] = (),
     quantiles: int | None = None,
 ) -> Any:
-    """Return the learner of an actor and its critics, in C if possible.
+    """Return the learner of an actor and its critics with the same hidden sizes: in C if possible, else in torch.
 
-    Args:
-        settings: of the algorithm.
-        architecture: of the actor; critics have the same hidden sizes.
-        seed: of parameters and noise.
-        objective: settings of the loss.
-        loss: in torch.
-        needs: see `is_dense`.
-        quantiles: of each critic; None: one value.
+    `needs` are settings that only torch supports, as for `is_dense`; `loss` is used in torch.
     """
     place = settings.backend, settings.device, settings.precision
     if is_dense(architecture, *place, compiled=False, needs=[*needs, *settings.needs]):

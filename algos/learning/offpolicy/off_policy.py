@@ -252,14 +252,8 @@ def learn_in_torch(
 ) -> Any:
     """Return data-parallel learners in torch.
 
-    Args:
-        settings: of the algorithm.
-        networks: makes the networks, given `adam_epsilon`, `precision` and `device`; picklable.
-        loss: of these networks.
-        objective: settings of the loss and of the target networks.
-        max_grad_norm: maximum gradient norm; None: no clipping.
-        learners: number of learners.
-        microbatches: microbatches per batch, a multiple of `learners`.
+    `networks` makes the networks, given `adam_epsilon`, `precision` and `device`, and must be picklable. `microbatches`
+    is the number per batch, a multiple of `learners`.
     """
     # Importing torch takes a second, and networks trained in C do not need it.
     from paddock.algos.learning.data_parallel import Learners, check_learners

@@ -120,12 +120,7 @@ def report(
 ) -> Generator[tuple[dict[str, float], RolloutStats], None, None]:
     """Yield a row of metrics, and the episode statistics behind it, every `every` environment steps.
 
-    Args:
-        steps: training steps.
-        policies: provide the counters.
-        every: environment steps between rows.
-        group: prefix of update metrics, such as `dqn`.
-        env_metrics: names of metrics that environments report.
+    `group` prefixes the update metrics, as in `dqn/loss`; `env_metrics` are the names of those environments report.
     """
 
     def total(counter: str) -> int:

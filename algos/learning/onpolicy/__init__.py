@@ -1,1 +1,1 @@
-"""Learning from rollouts while they are new: what such algorithms share, and the operators of their plans."""
+"""On-policy learning: shared settings and state, minibatches and normalization."""

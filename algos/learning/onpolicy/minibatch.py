@@ -1,4 +1,4 @@
-"""Minibatches: what on-policy losses are computed from."""
+"""Minibatches of on-policy losses."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 class Minibatch:
     """B steps of a rollout, on the learner's device.
 
-    Where several learners share a minibatch, each has its own steps here, and a loss is the mean over them.
+    With data-parallel learners these are one learner's share, and the loss is the mean over them.
     """
 
-    obs: Tensor  # [B, ...], as the network takes them; with an LSTM [T, E, ...]
+    obs: Tensor  # [B, ...], network inputs; with an LSTM [T, E, ...]
     action: Tensor  # [B, K]
-    logprob: Tensor  # [B], log pi_old(a | s), of the policy that acted
+    logprob: Tensor  # [B], log pi_old(a | s), of the acting policy
     advantage: Tensor  # [B]
     target: Tensor  # [B], of the values
     value: Tensor  # [B], before the update
-    all_advantages: Tensor  # [M], of the whole minibatch, by which advantages are normalized
+    all_advantages: Tensor  # [M], of the whole minibatch, for advantage normalization
     sequences: Sequences | None = None  # with an LSTM
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Whole sequences of T steps in E environments, which an LSTM runs over."""
+    """Sequences of T steps in E environments for an LSTM."""
 
-    state: Tensor  # [E, S], memory before the first step
-    start: Tensor  # [T, E], whether an episode begins
-    active: Tensor | None  # [T, E], whether the memory changes in the step; None: in all
-    learned: Tensor | None  # [T, E], which steps are the minibatch's B; None: all
+    state: Tensor  # [E, S], recurrent state before the first step
+    start: Tensor  # [T, E], True where an episode begins
+    active: Tensor | None  # [T, E], True where the recurrent state is updated; None: everywhere
+    learned: Tensor | None  # [T, E], mask of the minibatch's B steps; None: all

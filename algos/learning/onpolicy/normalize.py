@@ -90,7 +90,7 @@ class Normalization:
         return state | ({"open": self._open} if self._aec else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Restore a state."""
         self.seen, self._returned = Moments(**state["seen"]), Moments(**state["returned"])
         self._running = state["running"]
         if self._aec:

@@ -275,6 +275,6 @@ class OnPolicy(RolloutAlgorithm):
         return any(one.normalization.mean.size > 0 for one in self.learning)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Other learners receive only the settings, which are all an update reads.
+        """Return only the settings, which are all that an update in another learner's process reads."""
         settings = [item.name for item in fields(self) if item.init and item.name not in ("env", "vec", "pool")]
         return {name: getattr(self, name) for name in settings}

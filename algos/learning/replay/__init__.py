@@ -1,1 +1,1 @@
-"""Replay: transitions on the disk, and batches drawn of them."""
+"""Replay buffers on disk, with uniform and prioritized sampling."""

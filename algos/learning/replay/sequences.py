@@ -46,15 +46,7 @@ class SequenceSteps:
 def join_steps(
     sequences: Sequences, powers: Floats, ids: NDArray[np.int64], weight: Floats, steps: SequenceSteps
 ) -> SequenceBatch:
-    """Return the batch of these steps.
-
-    Args:
-        sequences: their layout.
-        powers: [n + 1], of gamma.
-        ids: [1, B], of the sequences.
-        weight: [1, B], importance weights.
-        steps: stored steps.
-    """
+    """Return the batch of sequences `ids` [1, B] with importance weights [1, B]; `powers` [n + 1] are gamma^m."""
     first, start = sequences.burn_in, np.zeros(steps.obs.shape[:2], np.bool_)
     start[1:] = steps.end != CONTINUES
     end = steps.end[first:]
@@ -92,19 +84,7 @@ class SequenceWindows:
         n_step: int,
         gamma: float,
     ) -> None:
-        """Initialize from mapped rings; all lengths are powers of two.
-
-        Args:
-            ring: [R] rows with obs, end, reward and action; row j is followed by row j + num_envs.
-            finals: [F] rows with obs.
-            states: [S] rows with state, one per sequence; None for policies without recurrent state.
-            num_envs: N.
-            sequences: their layout.
-            obs: dtype of an observation; rows hold only the newest frame of a stack.
-            stack: frame stack; None: observations are stored whole.
-            n_step: n.
-            gamma: discount factor.
-        """
+        """Initialize from mapped rings as in `Windows`; `states` [S] has one row per sequence."""
         self._num_envs, self._sequences, self._n_step = num_envs, sequences, n_step
         self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)
         self._action = field_of(ring, "action")[0]

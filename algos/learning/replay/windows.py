@@ -49,16 +49,10 @@ class Windows:
         n_step: int,
         gamma: float,
     ) -> None:
-        """Initialize from mapped rings; all lengths are powers of two.
+        """Initialize from mapped rings, whose lengths are powers of two.
 
-        Args:
-            ring: [R] rows with obs, end, reward and action; row j is followed by row j + num_envs.
-            finals: [F] rows with obs.
-            num_envs: N.
-            obs: dtype of an observation; rows hold only the newest frame of a stack.
-            stack: frame stack; None: observations are stored whole.
-            n_step: n.
-            gamma: discount factor.
+        `ring` [R] has rows of obs, end, reward and action, in which row j + num_envs follows row j; `finals` [F] has
+        rows of obs. With a stack, rows hold only the newest frame of an observation of dtype `obs`.
         """
         self._ring, self._finals, self._num_envs, self._n_step = ring, finals, num_envs, n_step
         self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)

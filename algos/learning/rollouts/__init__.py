@@ -1,1 +1,1 @@
-"""Rollouts: what actors play, where, and how any process goes on from there."""
+"""Rollouts: actors, collectors, and resuming in any process."""

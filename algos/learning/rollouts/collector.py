@@ -93,17 +93,7 @@ class Collector:
 def draw_noise(
     config: RolloutConfig, head: Head, weights: Weights, rows: int, iteration: int, actor: int, policy: int = 0
 ) -> NDArray[np.float32]:
-    """Return the action noise of a policy in a rollout.
-
-    Args:
-        config: of the rollout.
-        head: of the policy.
-        weights: of the policy.
-        rows: N, in each step.
-        iteration: number of the rollout.
-        actor: number of the actor.
-        policy: number of the policy.
-    """
+    """Return the action noise of a policy in a rollout, keyed by the numbers of the rollout, actor and policy."""
     generator = keyed_generator(config.seed, Stream.ACTION, iteration, actor + (policy << 32))
     lead = config.num_steps, rows
     if not config.exploration:

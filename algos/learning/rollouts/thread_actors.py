@@ -37,7 +37,7 @@ def play_in_threads(
         start: resume point of all environments.
         first: number of the first rollout.
         abandon: unblocks threads that wait in `versions`.
-        waited: called with the seconds that an actor waited for a free slot in its queue.
+        waited: called with the seconds that a share waited for a free slot in its actor's queue.
     """
     points = start.split(actors)
     shares = [play_share(config, index, versions, point, first) for index, point in enumerate(points)]

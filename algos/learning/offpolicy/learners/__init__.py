@@ -1,1 +1,1 @@
-"""What learns from replay: dense networks in C, all others in torch."""
+"""Off-policy learners: dense networks in C, all others in torch."""

@@ -37,16 +37,9 @@ class DenseActorCritic(OffPolicyLearner):
         adam_epsilon: float,
         threads: int,
     ) -> None:
-        """Initialize the parameters.
+        """Initialize the parameters; `seed` also keys the noise of updates.
 
-        Args:
-            architecture: of the actor, with A outputs, 2A for a soft policy, or one per discrete action; critics have
-                the same activation.
-            seed: of the initial parameters and the noise of updates.
-            critic_hidden: hidden sizes of the critics.
-            objective: settings of the loss.
-            adam_epsilon: Adam's epsilon.
-            threads: number of threads.
+        The actor has A outputs, 2A for a soft policy, or one per discrete action. Critics have the same activation.
         """
         *hidden, outputs = architecture.policy_layout.sizes
         chooses = bool(architecture.head.columns)

@@ -94,11 +94,11 @@ class TorchOffPolicyLearner(OffPolicyLearner):
             networks: makes the networks, given the device.
             loss: of these networks.
             settings: passed to the loss; `tau` and `target_every` control target updates.
-            max_grad_norm: maximum gradient norm; None: no clipping.
+            max_grad_norm: None: no clipping.
             threads: CPU threads, which may change the last bits.
             device: to train on.
-            microbatches: microbatches per batch.
-            context: of data-parallel learners, which share the microbatches; None: a single learner.
+            microbatches: number per batch, shared by data-parallel learners.
+            context: of data-parallel learners.
         """
         self.networks, self.updates = networks(device=device), 0
         self.architecture = self.networks.architecture

@@ -123,14 +123,8 @@ class QNetworks(Networks):
     ) -> None:
         """Initialize the networks.
 
-        Args:
-            architecture: of the network.
-            seed: of the initial parameters.
-            quantiles: N; None: one estimate, or the architecture's support of atoms.
-            noisy_sigma: see `NoisyNetworks`; None: no noise.
-            adam_epsilon: Adam's epsilon.
-            precision: float32, or bfloat16 for mixed precision in encoders.
-            device: to train on.
+        N is `quantiles`, the number of atoms in the architecture's support, or 1. `precision=bfloat16` selects mixed
+        precision in encoders; `noisy_sigma=None` disables noisy networks.
         """
         self.architecture, self._device = architecture, torch.device(device)
         self.support = support = architecture.support
@@ -276,17 +270,10 @@ class ActorCriticNetworks(Networks):
         precision: str,
         device: str,
     ) -> None:
-        """Initialize the networks; see `QNetworks`.
+        """Initialize the networks; `seed` also keys the noise of updates.
 
-        Args:
-            architecture: of the actor, with A outputs, 2A for a squashed Gaussian, or one per discrete action; critics
-                have the same encoder, hidden sizes and activation.
-            seed: of the initial parameters and the noise of updates.
-            objective: settings of the loss.
-            quantiles: N of each critic; None: the expected return.
-            adam_epsilon: Adam's epsilon.
-            precision: see `QNetworks`.
-            device: to train on.
+        The actor has A outputs, 2A for a squashed Gaussian, or one per discrete action. Critics have the same encoder,
+        hidden sizes and activation; each estimates `quantiles` of the return, or its mean if None.
         """
         self.architecture, self._device, self._draws = architecture, torch.device(device), objective.draws
         head = architecture.head
