@@ -114,4 +114,4 @@ def test_a_run_is_read_evaluated_and_asked_for_actions(tmp_path: Path) -> None:
     np.testing.assert_allclose(force[0], expected["force"], atol=1e-4)
     played = run.evaluate(episodes=4, workers=2)
     assert np.array_equal(played.returns, run.evaluate(episodes=4).returns)
-    assert np.array_equal(played.env_metrics["spent.steps"], played.lengths)
+    assert np.array_equal(played.metrics["spent.steps"], played.lengths)
