@@ -1,7 +1,7 @@
-"""Frames: the messages of a stream between client and server.
+"""Frames: the messages between client and server.
 
-Eight bytes (kind, flags, length of the header), a header of plain data in MessagePack, and arrays back to back, each
-padded to 8 bytes, in the layout that was agreed when the session was opened: a step carries no dtype, shape or key.
+A frame has eight bytes (kind, flags, header length), a MessagePack header, and arrays padded to 8 bytes in the layout
+agreed on when the session was opened, so that steps carry no dtypes, shapes or keys.
 """
 
 import math
@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from paddock.envs.remote.values import DecodeError, decode, encode
 from paddock.envs.vector.storage import RowIndex
 
-PROTOCOL = 10  # what both sides must speak
+PROTOCOL = 10  # version, equal on both sides
 PREFIX = struct.Struct("<BBxxI")
-QUIET = 1  # flag of an order that is replayed: it is done, and no outcome is sent
+QUIET = 1  # flag of a replayed order, whose outcome is not sent
 MAX_SIGNAL = 1 << 16  # bytes of a signal's value
 MAX_OPTIONS = 1 << 19  # bytes of a reset's options
-SPARE = 1 << 20  # bytes of a frame beside what its rows need
+SPARE = 1 << 20  # bytes of a frame besides its rows
 
 
 class Kind(IntEnum):
-    """What a frame says; those of the client come first."""
+    """Kind of a frame: the client's, then the server's."""
 
     ATTACH = 1
     RESET = 2
@@ -41,13 +41,13 @@ class Kind(IntEnum):
     GOODBYE = 19
 
 
-KINDS = {int(kind): kind for kind in Kind}  # a call of Kind takes five times as long
-ORDERS = (Kind.RESET, Kind.BEGIN, Kind.STEP, Kind.STATE, Kind.SIGNAL)  # the client's, which are numbered
+KINDS = {int(kind): kind for kind in Kind}  # five times as fast as calling Kind
+ORDERS = (Kind.RESET, Kind.BEGIN, Kind.STEP, Kind.STATE, Kind.SIGNAL)  # numbered requests of the client
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A decoded message."""
+    """Decoded message."""
 
     kind: Kind
     flags: int
@@ -56,7 +56,7 @@ class Frame:
 
 
 def encode_frame(kind: Kind, header: Sequence[Any], arrays: Sequence[NDArray[Any]] = (), flags: int = 0) -> bytes:
-    """Return a frame's bytes; raises EncodeError where its header cannot be encoded."""
+    """Encode a frame; raise EncodeError if its header cannot be encoded."""
     head = encode(list(header))
     parts = [PREFIX.pack(kind, flags, len(head)), head, bytes(-len(head) % 8)]
     for array in arrays:
@@ -65,7 +65,7 @@ def encode_frame(kind: Kind, header: Sequence[Any], arrays: Sequence[NDArray[Any
 
 
 def decode_frame(data: bytes) -> Frame:
-    """Decode a frame; raises DecodeError where the bytes are none."""
+    """Decode a frame; raise DecodeError for invalid bytes."""
     if len(data) < PREFIX.size:
         raise DecodeError(f"{len(data)} bytes are no frame")
     kind, flags, length = PREFIX.unpack_from(data)
@@ -77,13 +77,14 @@ def decode_frame(data: bytes) -> Frame:
 
 
 class ArrayReader:
-    """Reads the arrays of a body, one after another."""
+    """Reader of the arrays of a frame's body."""
 
     def __init__(self, body: memoryview) -> None:
+        """Start at the first array."""
         self._body, self._at = body, 0
 
     def take(self, dtype: np.dtype[Any], *shape: int) -> NDArray[Any]:
-        """Return the next array, a view; raises DecodeError where the body is too short."""
+        """Return a view of the next array; raise DecodeError if the body is too short."""
         count = math.prod(shape)
         size = count * dtype.itemsize
         if self._at + size > len(self._body):
@@ -93,22 +94,22 @@ class ArrayReader:
         return array
 
     def take_like(self, rows: NDArray[Any], count: int) -> NDArray[Any]:
-        """Return the next array, of `count` rows like those of another; raises as `take` does."""
+        """Return a view of the next array, of `count` rows like those of another; raise as `take` does."""
         return self.take(rows.dtype, count, *rows.shape[1:])
 
     def finish(self) -> None:
-        """Raise DecodeError if something is left."""
+        """Raise DecodeError unless the whole body has been read."""
         if self._at != len(self._body):
             raise DecodeError(f"a body of {len(self._body)} bytes where {self._at} are needed")
 
 
 def encode_rows(rows: RowIndex) -> list[int] | bytes:
-    """Return rows as a header has them: (start, stop), or their numbers."""
+    """Encode rows for a header: (start, stop), or their indices."""
     return [rows.start, rows.stop] if isinstance(rows, slice) else rows.astype("<u4").tobytes()
 
 
 def decode_rows(encoded: Any, num_envs: int) -> RowIndex:
-    """Return the rows of a header; raises DecodeError unless they are distinct rows of `num_envs`."""
+    """Decode the rows of a header; raise DecodeError unless they are distinct rows of `num_envs`."""
     if type(encoded) is list and len(encoded) == 2 and all(type(n) is int for n in encoded):
         if 0 <= encoded[0] < encoded[1] <= num_envs:
             return slice(encoded[0], encoded[1])
@@ -120,12 +121,12 @@ def decode_rows(encoded: Any, num_envs: int) -> RowIndex:
 
 
 def count_rows(rows: RowIndex) -> int:
-    """Return how many rows these are."""
+    """Return the number of rows."""
     return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
 
 def shift_rows(rows: RowIndex, by: int) -> RowIndex:
-    """Return rows with `by` added to their numbers."""
+    """Return rows with `by` added to their indices."""
     if not by:
         return rows
     return slice(rows.start + by, rows.stop + by) if isinstance(rows, slice) else rows + by

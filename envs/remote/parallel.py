@@ -1,4 +1,4 @@
-"""A multi-agent environment at a server as a PettingZoo ParallelEnv; `acting` lists the agents whose turn it is."""
+"""Multi-agent environment at a server, with the API of PettingZoo's ParallelEnv."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -19,18 +19,18 @@ from paddock.envs.vector.storage import allocate
 if TYPE_CHECKING:
     from paddock.envs.remote.client.vector import RemoteVectorEnv
 
-BESIDE = ("acts", "over", "final_obs", "_final_obs")  # keys that a vector adds to the infos
+BESIDE = ("acts", "over", "final_obs", "_final_obs")  # keys of infos that a vector adds
 
 
 class RemoteParallelEnv:
-    """The world that a server offers; each step is a message there and one back.
+    """Multi-agent environment of a server; a step takes one message in each direction.
 
-    It has the form of PettingZoo's ParallelEnv (Terry et al. 2021, arXiv:2009.14471), which need not be installed.
+    The API is that of PettingZoo's ParallelEnv (Terry et al. 2021, arXiv:2009.14471), which need not be installed.
 
     Attributes:
-        agents: those that live.
-        acting: those whose action the next step takes.
-        over: whether the world's episode has ended, or none has begun.
+        agents: living agents.
+        acting: agents whose actions the next step takes.
+        over: no episode is running.
     """
 
     render_mode = None
@@ -47,22 +47,21 @@ class RemoteParallelEnv:
         """Ask a server for its offer; the first reset opens a session.
 
         Args:
-            address: of the server, HOST:PORT or unix:PATH; of several, others stand in for one that goes later, but
-                for that of a joint world, at which its clients meet.
-            token_file: with the server's token; None: PADDOCK_TOKEN, if that is set.
+            address: HOST:PORT or unix:PATH; with several, another server replaces a lost one (joint environments must
+                have a single address).
+            token_file: file with the server's token; None: the variable PADDOCK_TOKEN, if set.
             tls: PEM files `ca`, `cert` and `key`; None: no encryption.
-            wait_s: seconds for which a server that is away is tried again.
-            world: the name of a joint environment, in which other clients have the other agents; None: it is not joint.
-            agents: whose actions this client chooses there.
+            wait_s: time for which an unreachable server is retried.
+            world: name of a joint environment, shared with other clients; None: not joint.
+            agents: this client's agents of a joint environment; None: all.
 
         Raises:
-            ConfigError: gRPC is not installed, the server refuses, there are no such agents, or several servers are
-                named for a joint environment.
-            EnvError: it cannot be reached.
+            ConfigError: gRPC is not installed, the server refuses, or agents or addresses are invalid.
+            EnvError: the server cannot be reached.
         """
         self.metadata: dict[str, Any] = {"render_modes": [], "name": "remote"}
         check_single_server([address] if isinstance(address, str) else address, world)
-        joint = f"agents={agents} are seats of a joint world; name one by world, or leave agents out"
+        joint = f"agents={agents} needs a joint environment; set world, or leave agents out"
         require(agents is None or world is not None, joint)
         self._endpoint = make_endpoint(address, token_file, tls or {}, wait_s)
         self.offer = self._endpoint.offers()[0]
@@ -72,7 +71,7 @@ class RemoteParallelEnv:
         self.agents: list[str] = []
         self.acting: list[str] = []
         self.over = True
-        # One each: PettingZoo's users seed them.
+        # A copy for each agent, since users seed them.
         self._spaces = {
             agent: (deepcopy(role.observation_space), deepcopy(role.action_space))
             for role in self.offer.pick_roles(agents)
@@ -94,15 +93,14 @@ class RemoteParallelEnv:
         """Start an episode."""
         rows, infos = self._open().reset(seed=[seed], options=options)
         self.over = False
-        self._look(infos)
+        self._update(infos)
         return self._read(rows, self.agents), self._read_infos(infos, self.agents)
 
     def step(self, actions: Mapping[str, Any]) -> Step:
-        """Step by the actions of the acting agents.
+        """Step with the actions of the acting agents.
 
         Raises:
-            VectorMisuse: no episode has begun, an agent that acts has no action or one that is not of its space, or
-                an agent that does not act has one.
+            VectorMisuse: no episode is running, an acting agent lacks a valid action, or another agent has one.
         """
         if self.over:
             raise VectorMisuse("step: no episode has begun; call reset first")
@@ -110,26 +108,27 @@ class RemoteParallelEnv:
         rows, reward, terminated, truncated, infos = self._open().step(self._pack(actions))
         ended = terminated | truncated
         self.over = bool(infos.get("over", ended)[0])
-        self._look(infos)
-        told = [agent for agent in self.possible_agents if agent in before or agent in self.agents]
-        if "final_obs" in infos:  # of one agent the row itself is the last
+        self._update(infos)
+        reported = [agent for agent in self.possible_agents if agent in before or agent in self.agents]
+        if "final_obs" in infos:  # absent for one agent, whose row is the last observation
             rows[ended] = infos["final_obs"][ended]
 
         def each(column: NDArray[Any]) -> dict[str, Any]:
-            return {agent: column[self.possible_agents.index(agent)].item() for agent in told}
+            return {agent: column[self.possible_agents.index(agent)].item() for agent in reported}
 
-        return self._read(rows, told), each(reward), each(terminated), each(truncated), self._read_infos(infos, told)
+        observations, last_infos = self._read(rows, reported), self._read_infos(infos, reported)
+        return observations, each(reward), each(terminated), each(truncated), last_infos
 
     def signal(self, key: str, value: Any) -> None:
-        """Have the environment's `receive_signal(key, value)` called before its next reset or step.
+        """Call the environment's `receive_signal(key, value)` before its next reset or step.
 
         Raises:
-            VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
+            VectorMisuse: it has no such method, or the value is not plain data of at most 64 kB.
         """
         self._open().signal(key, value)
 
     def render(self) -> None:
-        """Draw nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
         """Close the session."""
@@ -139,21 +138,21 @@ class RemoteParallelEnv:
 
     @property
     def num_agents(self) -> int:
-        """How many live."""
+        """Return the number of living agents."""
         return len(self.agents)
 
     @property
     def max_num_agents(self) -> int:
-        """How many there may be."""
+        """Return the number of possible agents."""
         return len(self.possible_agents)
 
     @property
     def unwrapped(self) -> "RemoteParallelEnv":
-        """The environment itself, as PettingZoo has it of wrappers."""
+        """Return the environment itself, as PettingZoo's wrappers do."""
         return self
 
     def _open(self) -> "RemoteVectorEnv":
-        """Return the rows at the server; the first call opens a session."""
+        """Return the vector environment of the session, which the first call opens."""
         from paddock.envs.remote.client.vector import RemoteVectorEnv
 
         if self._venv is None:
@@ -161,14 +160,14 @@ class RemoteParallelEnv:
             self._venv = RemoteVectorEnv(None, 1, self._endpoint, **own)
         return self._venv
 
-    def _look(self, infos: Mapping[str, Any]) -> None:
+    def _update(self, infos: Mapping[str, Any]) -> None:
         """Update the living and the acting agents."""
         alive = self._open().alive & (not self.over)
         self.agents = [a for a, lives in zip(self.possible_agents, alive, strict=True) if lives]
         self.acting = [a for a, acts in zip(self.possible_agents, infos.get("acts", alive), strict=True) if acts]
 
     def _read(self, rows: NDArray[Any], agents: Sequence[str]) -> dict[str, Any]:
-        """Return these agents' observations from the world's rows."""
+        """Return agents' observations from the environment's rows."""
         seen = buffer_of(self._layouts.observation_space, self._layouts.observation, rows)
         return dict(zip(agents, seen.finals(self._seats(agents)), strict=True))
 
@@ -176,34 +175,34 @@ class RemoteParallelEnv:
         return np.array([self.possible_agents.index(agent) for agent in agents], np.intp)
 
     def _read_infos(self, infos: Mapping[str, Any], agents: Sequence[str]) -> dict[str, dict[str, Any]]:
-        said = {key: value for key, value in infos.items() if key not in BESIDE}
-        told = {}
+        own_infos = {key: value for key, value in infos.items() if key not in BESIDE}
+        by_agent = {}
         for agent in agents:
-            own = _read_info(said, self.possible_agents.index(agent))
+            own = _read_info(own_infos, self.possible_agents.index(agent))
             last = own.pop("final_info", {})
             last.pop("episode", None)
-            told[agent] = own | last
-        return told
+            by_agent[agent] = own | last
+        return by_agent
 
     def _pack(self, actions: Mapping[str, Any]) -> NDArray[Any]:
-        """Return the world's actions as rows."""
+        """Return the actions as rows; zeros for agents that do not act."""
         if strange := sorted(set(actions) - set(self.agents)):
-            raise VectorMisuse(f"step: an action is given for {strange}, and {self.agents} live")
+            raise VectorMisuse(f"step: an action is given for {strange}; living agents are {self.agents}")
         if missing := [agent for agent in self.acting if agent not in actions]:
-            raise VectorMisuse(f"step: {missing} act and have no action; give one for each of {self.acting}")
+            raise VectorMisuse(f"step: no action for {missing}; pass one for each of {self.acting}")
         rows = self._actions.array
-        rows[:] = np.zeros((), rows.dtype)  # of agents that do not act
+        rows[:] = np.zeros((), rows.dtype)
         try:
             self._actions.write(self._seats(self.acting), [actions[agent] for agent in self.acting])
         except WriteError as refused:
             agent = self.possible_agents[refused.row]
-            said = f"step: the action of {agent} has {refused.cause}; take one of {self.action_space(agent)}"
-            raise VectorMisuse(said) from None
+            what = f"step: the action of {agent} has {refused.cause}; pass one of {self.action_space(agent)}"
+            raise VectorMisuse(what) from None
         return rows
 
 
 def _read_info(infos: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """Return the info of one row from a vector's."""
+    """Return one row's info from a vector's infos."""
     found: dict[str, Any] = {}
     masks = {f"_{key}" for key in infos}
     for key, value in infos.items():

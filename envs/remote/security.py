@@ -1,4 +1,4 @@
-"""Addresses, certificates, tokens and gRPC's settings of client and server."""
+"""Addresses, certificates, tokens and gRPC settings of client and server."""
 
 import contextlib
 import hmac
@@ -15,13 +15,13 @@ import grpc
 
 from paddock.envs.errors import ConfigError, require
 
-TOKEN = "PADDOCK_TOKEN"  # environment variable, instead of a file
+TOKEN = "PADDOCK_TOKEN"  # environment variable, used without a file
 MIN_TOKEN_BYTES = 32
-SERVICE = ".".join(("paddock", "env", "v1", "Environments"))  # a name on the wire, and no module
+SERVICE = ".".join(("paddock", "env", "v1", "Environments"))  # a gRPC service, not a module
 PING_S, PING_TIMEOUT_S = 5, 5
 
-# gRPC's own defaults: a proxy of the environment is used; its keepalive does not notice a stopped server for 25 s and
-# more, whatever keepalive_timeout_ms is; pings that come often end the connection; messages have at most 4 MB.
+# By default gRPC uses proxies of the environment, needs 25 s or more to notice a stopped server whatever
+# keepalive_timeout_ms is, closes connections with frequent pings, and limits messages to 4 MB.
 PINGS = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.keepalive_time_ms", PING_S * 1000),
@@ -34,10 +34,10 @@ CLIENT = [*PINGS, ("grpc.max_receive_message_length", -1), ("grpc.max_send_messa
 
 
 def server_options(max_bytes: int) -> list[tuple[str, int]]:
-    """Return gRPC's settings of a server that accepts messages of at most `max_bytes`."""
+    """Return the gRPC options of a server that accepts messages of at most `max_bytes`."""
     return [
         *PINGS,
-        ("grpc.so_reuseport", 0),  # else two servers share a port in silence
+        ("grpc.so_reuseport", 0),  # else two servers silently share a port
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.max_receive_message_length", max_bytes),
@@ -47,7 +47,7 @@ def server_options(max_bytes: int) -> list[tuple[str, int]]:
 
 
 def write_address_file(path: str, address: str) -> None:
-    """Write a server's address atomically into a file, for clients that choose `file:PATH`."""
+    """Write a server's address atomically to a file, for clients that use `file:PATH`."""
     host, _, port = address.rpartition(":")
     if host in ("0.0.0.0", "[::]"):
         address = f"{socket.getfqdn()}:{port}"
@@ -60,7 +60,7 @@ def write_address_file(path: str, address: str) -> None:
 
 
 def find_address(address: str) -> str | None:
-    """Return an address, or the one that a server has written into `file:PATH`; None where there is none yet."""
+    """Resolve an address, which may be `file:PATH`; return None if no server has written the file yet."""
     if not address.startswith("file:"):
         return address
     try:
@@ -70,11 +70,7 @@ def find_address(address: str) -> str | None:
 
 
 def check_address(address: str, key: str = "vec.address") -> bool:
-    """Return whether only this machine reaches an address; raises ConfigError where it is malformed.
-
-    Args:
-        key: the configuration key, for the message.
-    """
+    """Return whether an address is local to this machine; raise ConfigError about `key` if it is malformed."""
     if address.startswith(("unix:", "file:")) and len(address) > len("unix:"):
         return True
     host, _, port = address.rpartition(":")
@@ -84,10 +80,10 @@ def check_address(address: str, key: str = "vec.address") -> bool:
 
 
 def read_token(token_file: str | None) -> str | None:
-    """Return the token of a file or of PADDOCK_TOKEN; None where there is neither.
+    """Return the token of a file or of PADDOCK_TOKEN; None if there is neither.
 
     Raises:
-        ConfigError: the file cannot be read, others may read it, or it holds too little.
+        ConfigError: the file cannot be read, is readable by others, or has a short or invalid token.
     """
     source, token = TOKEN, os.environ.get(TOKEN)
     if token_file is not None:
@@ -103,14 +99,14 @@ def read_token(token_file: str | None) -> str | None:
 
 
 def make_token(token_file: str) -> None:
-    """Write a new token, which only its owner may read, unless the file exists."""
+    """Write a new token to a file that only its owner may read, unless it exists."""
     if os.path.exists(token_file):
         return
     temporary = f"{token_file}.{secrets.token_hex(8)}"
     try:
         with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
             file.write(secrets.token_urlsafe(MIN_TOKEN_BYTES) + "\n")
-        with contextlib.suppress(FileExistsError):  # another server's, that started with this one
+        with contextlib.suppress(FileExistsError):  # written by another server at the same time
             os.link(temporary, token_file)
         os.unlink(temporary)
     except OSError as error:
@@ -118,19 +114,19 @@ def make_token(token_file: str) -> None:
 
 
 def check_server(local: bool, address: str, token: str | None, tls: Mapping[str, str], insecure: bool) -> None:
-    """Raise ConfigError where other machines could use a server without a token, or listen to it."""
+    """Raise ConfigError if other machines could use a server without token and encryption."""
     if not local and not insecure:
         missing = [*([] if token else ["serve.token_file"]), *([] if "cert" in tls else ["serve.tls.cert and .key"])]
-        fix = f"name {' and '.join(missing)}, or say serve.insecure=true"
+        fix = f"set {' and '.join(missing)}, or serve.insecure=true"
         require(not missing, f"serve.address={address} is open to other machines; {fix}")
 
 
 def bind(server: Any, address: str, tls: Mapping[str, str]) -> str:
-    """Have a gRPC server listen; returns the address with its port. Raises ConfigError where it cannot."""
+    """Bind a gRPC server; return the address with its port, or raise ConfigError."""
     port = 0
     with contextlib.suppress(RuntimeError, ValueError, OSError):
         if address.startswith("unix:") and _answers(address.removeprefix("unix:")):
-            pass  # gRPC would take the socket from the other server in silence
+            pass  # gRPC would silently take over the other server's socket
         elif "cert" in tls:
             pair = (Path(tls["key"]).read_bytes(), Path(tls["cert"]).read_bytes())
             ca = Path(tls["ca"]).read_bytes() if "ca" in tls else None
@@ -139,7 +135,7 @@ def bind(server: Any, address: str, tls: Mapping[str, str]) -> str:
             port = server.add_insecure_port(address)
     if not port:
         other = f"another process may listen there (python -m paddock.serve status {address})"
-        raise ConfigError(f"serve.address={address} cannot be listened at: {other}; choose another, or port 0")
+        raise ConfigError(f"cannot listen at serve.address={address}: {other}; choose another, or port 0")
     return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
 
 
@@ -150,13 +146,9 @@ def _answers(path: str) -> bool:
 
 
 def connect(address: str, token: str | None, tls: Mapping[str, str]) -> Any:
-    """Return a gRPC channel; nothing is sent yet.
-
-    Raises:
-        ConfigError: the token would be sent in the clear to another machine.
-    """
+    """Return an unconnected gRPC channel; raise ConfigError if it would send the token unencrypted."""
     clear = token is not None and not check_address(address) and not tls
-    require(not clear, f"vec.address={address}: a token is not sent without encryption; name the authority: vec.tls.ca")
+    require(not clear, f"vec.address={address}: tokens are not sent without encryption; set vec.tls.ca")
     if not tls:
         return grpc.insecure_channel(address, CLIENT)
     read = {name: Path(path).read_bytes() for name, path in tls.items()}
@@ -165,12 +157,12 @@ def connect(address: str, token: str | None, tls: Mapping[str, str]) -> Any:
 
 
 def token_metadata(token: str | None) -> list[tuple[str, str]]:
-    """Return the metadata of every call of a client."""
+    """Return the metadata of a client's calls."""
     return [] if token is None else [("authorization", f"Bearer {token}")]
 
 
 def admits(token: str | None, metadata: Any) -> bool:
-    """Return whether a call's metadata have the token, in constant time."""
+    """Return whether a call's metadata has the token, compared in constant time."""
     if token is None:
         return True
     given = next((value for key, value in metadata if key == "authorization"), "")

@@ -1,7 +1,4 @@
-"""One environment at a server as a Gymnasium environment, for anyone's code; registered as REMOTE_ID.
-
-`make` gives one of worlds too: see `paddock.envs.remote.parallel`.
-"""
+"""Environment at a server as a Gymnasium environment, registered as REMOTE_ID."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +12,7 @@ from paddock.envs.remote.parallel import RemoteParallelEnv
 
 
 class RemoteEnv(SingleAgentEnv):
-    """The environment that a server offers; each step is a message there and one back."""
+    """Environment of a server; a step takes one message in each direction."""
 
     def __init__(
         self,
@@ -27,26 +24,21 @@ class RemoteEnv(SingleAgentEnv):
         *,
         remote: RemoteParallelEnv | None = None,
     ) -> None:
-        """Ask a server for its offer; the first reset opens a session.
-
-        Args:
-            address, token_file, tls, wait_s: see `RemoteParallelEnv`.
-            render_mode: None; a server shows no pictures.
-            remote: the same environment, if there is one already.
+        """Ask a server for its offer, unless `remote` has it; the other arguments are those of `RemoteParallelEnv`.
 
         Raises:
             ConfigError: gRPC is not installed, or the server refuses.
             EnvError: it cannot be reached.
         """
-        require(render_mode is None, f"render_mode={render_mode}: a server shows no pictures; leave it out")
+        require(render_mode is None, f"render_mode={render_mode}: servers do not render; leave it out")
         self._remote = remote or RemoteParallelEnv(address, token_file, tls, wait_s)
         seats, id = self._remote.offer.seats, self._remote.offer.environment["id"]
-        several = f"vec.address={address} serves {id}, a world of {seats} agents; take a RemoteParallelEnv"
+        several = f"vec.address={address} serves {id} with {seats} agents; use RemoteParallelEnv"
         require(seats == 1, several)
         super().__init__(self._remote)
 
     def signal(self, key: str, value: Any) -> None:
-        """Have the environment's `receive_signal(key, value)` called; see `RemoteParallelEnv.signal`."""
+        """Call the environment's `receive_signal(key, value)`; see `RemoteParallelEnv.signal`."""
         self._remote.signal(key, value)
 
 
@@ -57,10 +49,10 @@ def make(
     render_mode: str | None = None,
     **connection: Any,
 ) -> RemoteEnv | RemoteParallelEnv:
-    """Return a server's environment, a RemoteEnv or a RemoteParallelEnv; arguments are those of either."""
+    """Return a server's environment: a RemoteEnv for one agent, a RemoteParallelEnv for several."""
     remote = RemoteParallelEnv(address, world=world, agents=agents, **connection)
     return remote if remote.offer.seats > 1 else RemoteEnv(address, render_mode=render_mode, remote=remote)
 
 
-# The server's own limit is at work there.
+# Without a time limit: the server applies its own.
 gymnasium.register(REMOTE_ID.partition(":")[2], "paddock.envs.remote.single:RemoteEnv", disable_env_checker=True)

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as plain data, and back: bounds as raw arrays, the keys of mappings in their order."""
+"""Conversion of Gymnasium's spaces to plain data and back, with bounds as arrays and ordered keys."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from paddock.envs.errors import ConfigError
 from paddock.envs.remote.values import DecodeError
 
 REFUSALS = (TypeError, ValueError, AssertionError, LookupError, AttributeError, OverflowError, NotImplementedError)
-ARGUMENTS: dict[type[Space], dict[str, str]] = {  # of the constructors, and the attributes that have them
+ARGUMENTS: dict[type[Space], dict[str, str]] = {  # constructor arguments and their attributes
     spaces.Box: {"low": "low", "high": "high", "shape": "shape", "dtype": "dtype"},
     spaces.Discrete: {"n": "n", "start": "start", "dtype": "dtype"},
     spaces.MultiDiscrete: {"nvec": "nvec", "start": "start", "dtype": "dtype"},
@@ -26,23 +26,19 @@ KINDS = {kind.__name__: kind for kind in ARGUMENTS}
 
 
 def describe_space(space: Space) -> dict[str, Any]:
-    """Return a space as plain data: its kind, and the arguments of its constructor.
-
-    Raises:
-        ConfigError: it is of a custom class.
-    """
+    """Return a space's class and constructor arguments as plain data; raise ConfigError for a custom class."""
     kind = type(space)
     if kind not in ARGUMENTS:
         fix = "leave it out by env.without, or wrap the environment"
-        raise ConfigError(f"{kind.__name__} is a custom space, which no client knows; {fix}")
+        raise ConfigError(f"{kind.__name__} is a custom space, which clients do not know; {fix}")
     given = {argument: getattr(space, attribute) for argument, attribute in ARGUMENTS[kind].items()}
     return {"kind": kind.__name__, **{argument: _describe(value) for argument, value in given.items()}}
 
 
-def build_space(plain: Any) -> Space:
-    """Build the space that `describe_space` described; raises DecodeError where there is none."""
+def build_space(description: Any) -> Space:
+    """Build the space of `describe_space`; raise DecodeError for an invalid description."""
     try:
-        given = {argument: _build(value) for argument, value in plain.items()}
+        given = {argument: _build(value) for argument, value in description.items()}
         if "dtype" in given:
             given["dtype"] = np.dtype(given["dtype"]).type
         return KINDS[given.pop("kind")](**given)

@@ -1,7 +1,6 @@
-"""Plain data and NumPy arrays as MessagePack, with extension types for NumPy's.
+"""Plain data and NumPy arrays in MessagePack, with extension types for tuples, NumPy scalars and arrays.
 
-Nothing is ever pickled, and no encoded value names a class. Tuples, NumPy scalars and arrays are decoded as they were
-encoded, NaNs with their bits.
+Nothing is pickled, and encoded values name no classes. Decoded values equal the encoded ones, including NaN payloads.
 """
 
 import math
@@ -19,20 +18,15 @@ DTYPES = re.compile(r"[<>|=]?[?biufcSUmM]\d*(\[\w+\])?")  # numbers, strings and
 
 
 class EncodeError(PaddockError):
-    """A value cannot be encoded; the message says which."""
+    """A value cannot be encoded."""
 
 
 class DecodeError(PaddockError):
-    """Bytes are not what they should be."""
+    """Bytes cannot be decoded."""
 
 
 def encode(value: Any) -> bytes:
-    """Return a value as bytes.
-
-    Raises:
-        EncodeError: part of it is neither a number of at most 64 bits, text, bytes, an array, a list, a tuple nor a
-            mapping.
-    """
+    """Encode a value of numbers (up to 64 bits), text, bytes, arrays, lists, tuples and mappings; or raise EncodeError."""
     try:
         return msgpack.packb(value, default=_extend, strict_types=True)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -40,7 +34,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes | memoryview) -> Any:
-    """Return the value that `encode` made these bytes of; raises DecodeError where there is none."""
+    """Decode a value of `encode`; raise DecodeError for invalid bytes."""
     try:
         return msgpack.unpackb(data, ext_hook=_read_extension, strict_map_key=False)
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
@@ -48,7 +42,7 @@ def decode(data: bytes | memoryview) -> Any:
 
 
 def copy_value(value: Any, max_bytes: int) -> Any:
-    """Return a copy of a value as its receiver decodes it; raises EncodeError where it is too large or has no form."""
+    """Return a value as its receiver decodes it; raise EncodeError if it is too large or cannot be encoded."""
     data = encode(value)
     if len(data) > max_bytes:
         raise EncodeError(f"it has {len(data)} bytes; at most {max_bytes} are accepted")
@@ -94,7 +88,7 @@ def _read_extension(code: int, content: bytes) -> Any:
             return _read_array(text, shape, data)
         case (2, [list(shape), list(items)]):
             array = np.empty(len(items), object)
-            for k, item in enumerate(items):  # not at once: NumPy would look into lists
+            for k, item in enumerate(items):  # one by one: NumPy would convert lists to arrays
                 array[k] = item
             return array.reshape(shape)
         case (3, [str(text), bytes(data)]):

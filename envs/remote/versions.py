@@ -1,4 +1,4 @@
-"""Versions of the packages on which an environment's numbers depend."""
+"""Versions of the packages that affect an environment's results."""
 
 import contextlib
 import platform
@@ -9,12 +9,12 @@ from typing import Literal
 import gymnasium
 import numpy as np
 
-SameVersions = Literal["run", "here", "none"]  # whose a server must have: those that the run began with, this process's
-PACKAGES = ("box2d", "mujoco", "ale-py", "paddock")  # beside Python, NumPy and Gymnasium
+SameVersions = Literal["run", "here", "none"]  # required at servers: versions at the run's start, of this process
+PACKAGES = ("box2d", "mujoco", "ale-py", "paddock")  # besides Python, NumPy and Gymnasium
 
 
 def read_versions() -> dict[str, str]:
-    """Return the versions that this process has, of those packages that are installed."""
+    """Return the versions of the installed packages."""
     found = {"python": platform.python_version(), "numpy": np.__version__, "gymnasium": gymnasium.__version__}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -23,6 +23,6 @@ def read_versions() -> dict[str, str]:
 
 
 def describe_others(there: Mapping[str, str], here: Mapping[str, str], whose: str = "here") -> str:
-    """Say which packages that both have are of other versions, as "numpy 2.0 there and 2.1 here"; "": none is."""
+    """Return the version differences as text, such as "numpy 2.0 there and 2.1 here"; "" if there are none."""
     others = [name for name in there if name in here and there[name] != here[name]]
     return ", ".join(f"{name} {there[name]} there and {here[name]} {whose}" for name in others)

@@ -1,1 +1,1 @@
-"""The client of a server of environments."""
+"""Client of an environment server."""

@@ -1,7 +1,7 @@
-"""A client's session at a server: it sends orders, receives outcomes and recovers from lost connections and servers.
+"""A client's session at a server: sends orders, receives outcomes, and recovers lost streams and servers.
 
-Where a stream breaks, the next one continues the same session, and nothing is stepped twice. Where the session is gone,
-because its server is, another is opened, there or elsewhere, and comes to the same place by the same orders.
+After a broken stream, a new one continues the session, and no step is repeated. After a lost session, a new one at any
+server is brought to the same state by replaying the orders.
 """
 
 import contextlib
@@ -23,19 +23,19 @@ from paddock.envs.vector.contract import EnvError
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT_S = 10.0  # between heartbeats, at most
-OPEN_S = 300.0  # that a server may take to build environments
-MAX_FAILED_RESTARTS = 10  # servers that take over, one after another, and are lost before they have answered
+HEARTBEAT_S = 10.0  # longest interval between heartbeats
+OPEN_S = 300.0  # time limit for a server to build environments
+MAX_FAILED_RESTARTS = 10  # consecutive servers that are lost before their first answer
 
 
 class Connection:
-    """N environments at a server, wherever that is.
+    """N environments at a server, which may be replaced by another.
 
     Attributes:
-        rows: which of the vector's environments they are.
-        restarts: servers that took the place of another.
-        reconnects: streams that took the place of another.
-        channel: the stream that is attached, or was last; None: there was none.
+        rows: the environments' rows in the vector.
+        restarts: number of replaced servers.
+        reconnects: number of replaced streams.
+        channel: the latest stream, if any.
     """
 
     def __init__(
@@ -54,11 +54,15 @@ class Connection:
         """Open a session.
 
         Args:
-            at: which address is tried first.
-            known: observations, and returns and lengths of running episodes, [N] each, to compare a replay with; views.
-            replay: whether another server may replace a lost one.
-            claim: what else is asked for: the number of groups, and which agents of which joint environment, or
-                arguments other than the server's.
+            endpoint: the servers.
+            at: index of the address to try first.
+            offer: the servers' offer.
+            rows: rows of the environments in the vector.
+            autoreset: name of the autoreset mode.
+            journal: the orders, for a replay.
+            known: views of observations and of returns and lengths of running episodes, [N] each, to verify a replay.
+            replay: another server may replace a lost one.
+            claim: further arguments of Open: groups, agents of a joint environment, constructor arguments.
             seats: rows of an environment.
         """
         self.rows, self.offer, self.journal = rows, offer, journal
@@ -71,42 +75,38 @@ class Connection:
         asked = {"environment": offer.environment["id"], "num_envs": self.num_envs // seats, "autoreset": autoreset}
         self._asked = asked | {"client": secrets.token_hex(8)} | dict(claim)
         self._joint: str | None = claim.get("world")
-        self._session: dict[str, Any] | None = None  # what Open answered; None: there is none
-        self._at = self._address  # resolved: a file may name another server by now
+        self._session: dict[str, Any] | None = None  # answer of Open; None: no session
+        self._at = self._address  # resolved, since a file's address may change
         self._pending: dict[int, Order] = {}
-        self._unsent: list[Order] = []  # of these, in their order
+        self._unsent: list[Order] = []  # pending orders not yet sent, in order
         self._seq = self._failed_restarts = 0
         self._channels: list[Channel] = []
         self._closed = False
-        weakref.finalize(self, _close_all, self._channels)  # else heartbeats of a vector that was never closed continue
+        weakref.finalize(self, _close_all, self._channels)  # stops the heartbeats of a vector that is never closed
         try:
             endpoint.retry(lambda number: self._open(self._address), "no session could be opened")
         except BaseException:
             self.close()
             raise
 
-    def order(self, order: Order) -> None:
-        """Take an order, which goes out with the next `flush`; its outcome is received later."""
+    def enqueue(self, order: Order) -> None:
+        """Queue an order, which the next `flush` sends; its outcome is received later."""
         self._number(order)
         self._unsent.append(order)
 
     def flush(self) -> None:
-        """Send the orders that were taken."""
+        """Send the queued orders."""
         assert self.channel is not None
         while self._unsent:
             self.channel.send(self._unsent.pop(0).frame)
 
     @property
     def num_pending(self) -> int:
-        """How many outcomes are due."""
+        """Return the number of orders without an outcome."""
         return len(self._pending)
 
     def receive(self) -> tuple[Order, Frame] | ConnectionLost:
-        """Return the next outcome and its order, or how the stream was lost; see `recover`.
-
-        Raises:
-            ConfigError: the server refuses.
-        """
+        """Return an order and its outcome, or the loss of the stream for `recover`; raise ConfigError if refused."""
         assert self.channel is not None
         while True:
             try:
@@ -125,16 +125,16 @@ class Connection:
                 return order, frame
 
     def recover(self, error: ConnectionLost) -> None:
-        """Get a stream again: of the same session, or of another that has come to the same place.
+        """Reconnect to the session, or restore its state in a new session.
 
         Raises:
-            EnvError: no server could be reached, or one could not come to where the lost one was.
+            EnvError: no server could be reached, or a replay failed.
             ConfigError: the server refuses.
         """
         self._close_stream()
         if self._failed_restarts >= MAX_FAILED_RESTARTS:
-            said = f"{error}, as were {self._failed_restarts} before it at the same step"
-            raise EnvError(f"{said}; where an environment ends its process, serve vec=multiprocess")
+            what = f"{error}, as were {self._failed_restarts} servers before it at the same step"
+            raise EnvError(f"{what}; if the environment ends its process, serve vec=multiprocess")
         log.warning("vec=remote: %s; reconnecting for %g s", error, self._endpoint.wait_s)
         reason = [error]
 
@@ -148,7 +148,7 @@ class Connection:
                     reason[0] = ConnectionLost(f"{self._address} has lost the session")
                 except ConnectionLost as lost:
                     reason[0] = lost
-                    if number < 2 and self._may_replay:  # else elsewhere
+                    if number < 2 and self._may_replay:  # then try other servers
                         raise
             self._check_replay(reason[0])
             others = [one for one in self._addresses if one != self._address]
@@ -164,17 +164,17 @@ class Connection:
         try:
             self._endpoint.retry(attempt, "it was lost")
         except BaseException:
-            self._close_stream()  # or an answer would be waited for in the midst of coming back
+            self._close_stream()  # an interrupted recovery must not be continued
             raise
         log.warning("vec=remote: resuming at %s", self._address)
 
     def close(self) -> None:
-        """Close the session, and tell the server if it is there."""
+        """Close the session and notify the server."""
         self._closed = True
         self._abandon()
 
     def _abandon(self) -> None:
-        """End the session, and tell the server if it is there."""
+        """End the session and notify the server."""
         self._close_stream()
         if (session := self._session) is not None:
             with contextlib.suppress(ConnectionLost, ConfigError):
@@ -185,16 +185,17 @@ class Connection:
     def _open(self, address: str) -> None:
         """Open a session with new environments."""
         at = find_address(address) or address
-        opened = self._endpoint.call(at, "Open", self._asked, OPEN_S)  # a lost answer costs its room for a lease
+        # After a lost answer the environments are in use until the lease ends.
+        opened = self._endpoint.call(at, "Open", self._asked, OPEN_S)
         self._address, self._at, self._session = address, at, opened
         if self._attach(0) is None:
             raise ConnectionLost(f"{address} has lost the session")
 
     def _attach(self, received: int) -> int | None:
-        """Begin a stream; returns the number of the last order the server has, None where the session is gone.
+        """Open a stream; return the number of the server's last order, or None if the session is lost.
 
         Args:
-            received: the number of the order up to which all outcomes have come.
+            received: number of the last order up to which all outcomes have been received.
         """
         session = self._session
         if session is None:
@@ -213,7 +214,7 @@ class Connection:
         raise ConnectionLost(f"{self._address} is shutting down")
 
     def _reattach(self) -> bool:
-        """Go on at the same session; returns whether it is there."""
+        """Continue the session; return False if it is lost."""
         accepted = self._attach(min(self._pending, default=self._seq + 1) - 1)
         if accepted is None:
             return False
@@ -223,11 +224,11 @@ class Connection:
         return True
 
     def _close_stream(self) -> None:
-        """End the stream if there is one, and keep the session."""
+        """Close the stream, if any, but keep the session."""
         _close_all(self._channels)
 
     def _number(self, order: Order, flags: int = 0) -> None:
-        """Give an order the next number, and its bytes."""
+        """Set an order's number and bytes."""
         seq = self._seq + 1
         acked = min(self._pending, default=seq) - 1
         arrays = [] if order.actions is None else [order.actions]
@@ -238,11 +239,11 @@ class Connection:
 
     def _check_replay(self, error: ConnectionLost) -> None:
         if not self._may_replay and self._session is None:
-            raise EnvError(f"{error}, and vec.lost=fail; go on by the same command with the run's run.dir=")
-        if not self._may_replay or (self.journal.full and self._session is not None):  # which may be reached again
+            raise EnvError(f"{error}, and vec.lost=fail; resume with the same command and the run's run.dir=")
+        if not self._may_replay or (self.journal.full and self._session is not None):  # it may become reachable again
             raise error
         if self.journal.full:
-            raise EnvError(f"{error}, and its episodes are longer than vec.journal_mb holds; raise it")
+            raise EnvError(f"{error}, and its episodes exceed vec.journal_mb; raise it")
 
     def _restart(self, address: str) -> None:
         """Open another session, replay the journal there, and repeat the pending orders."""
@@ -254,7 +255,7 @@ class Connection:
             self._open(address)
             self._replay(pending)
         except BaseException:
-            self._abandon()  # or its environments would be in use until the end of its lease
+            self._abandon()  # else its environments would be in use until the lease ends
             self._pending = {order.seq: order for order in pending}
             self._session, self._address, self._at, self._seq = before
             raise
@@ -266,24 +267,20 @@ class Connection:
         self.flush()
 
     def _replay(self, pending: Sequence[Order]) -> None:
-        """Do the journal's orders, and compare where they lead to.
+        """Replay the journal and verify the resulting state; raise EnvError if it differs.
 
-        Args:
-            pending: the orders that follow; where they begin all episodes, signals alone are replayed.
-
-        Raises:
-            EnvError: they lead elsewhere.
+        If the `pending` orders restart all episodes, only signals are replayed.
         """
         assert self.channel is not None
         compared = self.journal.started
         for order in pending:
             compared[order.begins(self.num_envs, self._seats)] = False
-        led = False
-        for order in self.journal.replay(anew=not compared.any()):
+        stepped = False
+        for order in self.journal.replay(signals_only=not compared.any()):
             self._number(order, QUIET)
             self.channel.send(order.frame)
-            led = led or order.kind is not Kind.SIGNAL
-        if not led:
+            stepped = stepped or order.kind is not Kind.SIGNAL
+        if not stepped:
             return
         state = Order(Kind.STATE, slice(0, self.num_envs), [])
         self._number(state)
@@ -297,8 +294,8 @@ class Connection:
         other = find_difference(frame, self._known, compared)
         if other is not None:
             raise EnvError(
-                f"environment {self.rows.start + other} ({self.offer.environment['id']}) did not come back to the same "
-                "observation by its actions; set env.fresh=true at the server"
+                f"environment {self.rows.start + other} ({self.offer.environment['id']}) did not return to the same "
+                "observation when its actions were replayed; set env.fresh=true at the server"
             )
 
 

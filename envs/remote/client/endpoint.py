@@ -1,4 +1,4 @@
-"""Servers and how a client reaches one: calls that are answered once, and the stream of a session."""
+"""Endpoint: a client's access to servers by unary calls, and Channel: the stream of a session."""
 
 import logging
 import queue
@@ -21,10 +21,10 @@ from paddock.envs.vector.contract import EnvError
 
 log = logging.getLogger(__name__)
 
-RESUME = "start its server again, and go on by the same command with the run's run.dir="
-CALL_S = 10.0  # that a short call may take
+RESUME = "restart its server, then resume with the same command and the run's run.dir="
+CALL_S = 10.0  # time limit of a short call
 FIRST_DELAY_S, MAX_DELAY_S = 0.05, 2.0  # between attempts
-PATIENCE_S = 15.0  # for which a client waits for the others of a joint environment without a word, the first time
+PATIENCE_S = 15.0  # wait for other clients of a joint environment before the first warning
 FATAL = (
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.PERMISSION_DENIED,
@@ -35,7 +35,7 @@ FATAL = (
 
 
 class ConnectionLost(Exception):
-    """A server cannot be reached, or has gone; the message says how that was noticed."""
+    """A server cannot be reached or was lost; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,11 @@ class Endpoint:
     """Servers, and the credentials of a client.
 
     Attributes:
-        addresses: of servers that offer the same; `file:PATH` is read again for every connection.
-        wait_s: seconds for which a client tries to reach one.
-        same_versions: whose packages a server must have; see `Remote`.
+        addresses: of servers with the same offer; `file:PATH` is read for every connection.
+        token_file: see `security.read_token`.
+        tls: PEM files.
+        wait_s: time for which an unreachable server is retried.
+        same_versions: package versions that a server must have (see `Remote`).
     """
 
     addresses: tuple[str, ...]
@@ -58,8 +60,8 @@ class Endpoint:
         """Return a channel to a server, and the metadata of every call.
 
         Raises:
-            ConfigError: the address or the files are no good, or the token would be sent in the clear.
-            ConnectionLost: no server has written the file that stands for its address.
+            ConfigError: the address or a file is invalid, or the token would be sent unencrypted.
+            ConnectionLost: the file of the address does not exist yet.
         """
         found = security.find_address(address)
         if found is None:
@@ -69,11 +71,11 @@ class Endpoint:
         return security.connect(found, token, self.tls), security.token_metadata(token)
 
     def call(self, address: str, name: str, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Return a server's answer.
+        """Return a server's answer to a request.
 
         Raises:
-            ConnectionLost: it cannot be reached, or has no room.
-            ConfigError: it refuses.
+            ConnectionLost: the server cannot be reached or has no capacity.
+            ConfigError: the server refuses.
         """
         channel, metadata = self.connect(address)
         try:
@@ -86,11 +88,11 @@ class Endpoint:
         except DecodeError as error:
             raise ConnectionLost(f"vec.address={address}: {error}") from None
         if not isinstance(answer, dict):
-            raise ConnectionLost(f"vec.address={address} answers no mapping")
+            raise ConnectionLost(f"vec.address={address} does not answer with a mapping")
         return answer
 
     def describe(self, address: str, like: Offer | None = None) -> Offer:
-        """Return the offer of a server, which must equal `like`; raises as `call` does."""
+        """Return the offer of a server, which must equal `like`; raise as `call` does."""
         offer = Offer.read(address, self.call(address, "Describe", {"protocol": PROTOCOL}, CALL_S))
         if self.same_versions == "here":
             offer.check_versions(read_versions(), "here")
@@ -101,10 +103,10 @@ class Endpoint:
         return offer
 
     def offers(self) -> list[Offer]:
-        """Return the offers of the servers.
+        """Return the offers of all servers.
 
         Raises:
-            ConfigError: they offer different environments, or one refuses.
+            ConfigError: their environments differ, or one refuses.
             EnvError: one cannot be reached.
         """
         offers: list[Offer] = []
@@ -122,11 +124,7 @@ class Endpoint:
         return offers
 
     def retry(self, attempt: Callable[[int], Any], reason: str, fix: str = RESUME) -> Any:
-        """Return the result of the first attempt, given its number, that does not raise ConnectionLost.
-
-        Raises:
-            EnvError: none succeeded in `wait_s`.
-        """
+        """Return the first result of `attempt(number)` without ConnectionLost; raise EnvError after `wait_s`."""
         deadline, delay, jitter, number = time.monotonic() + self.wait_s, FIRST_DELAY_S, random.Random(), 0
         while True:
             try:
@@ -140,18 +138,14 @@ class Endpoint:
 
 
 class Channel:
-    """One stream of frames to a server.
+    """Stream of frames to a server.
 
     Attributes:
-        waiting_since: when the wait for the next frame began; None where no call waits.
+        waiting_since: start of the current wait for a frame; None: no call waits.
     """
 
     def __init__(self, endpoint: Endpoint, address: str, heartbeat_s: float, joint: str | None = None) -> None:
-        """Open it.
-
-        Args:
-            joint: the name of the joint environment whose other clients are waited for.
-        """
+        """Open a stream; `joint` is the name of the joint environment, if any, for messages."""
         self.waiting_since: float | None = None
         self._address = address
         self._closed = threading.Event()
@@ -162,14 +156,14 @@ class Channel:
         threading.Thread(target=self._beat, args=(heartbeat_s, joint), name="heartbeat", daemon=True).start()
 
     def send(self, frame: bytes) -> None:
-        """Send a frame; nothing is said where the stream is over."""
+        """Send a frame, which is dropped if the stream is closed."""
         self._requests.put(frame)
 
     def receive(self) -> Frame:
         """Return the next frame.
 
         Raises:
-            ConnectionLost: there is none.
+            ConnectionLost: the stream was lost.
             ConfigError: the server refuses.
         """
         self.waiting_since = time.monotonic()
@@ -186,7 +180,7 @@ class Channel:
             self.waiting_since = None
 
     def close(self) -> None:
-        """End the stream."""
+        """Close the stream."""
         self._closed.set()
         self._requests.put(None)
         self._answers.cancel()
@@ -203,7 +197,7 @@ class Channel:
 
 
 def _explain(address: str, code: grpc.StatusCode, details: str) -> Exception:
-    """Return what to raise for a status of gRPC's."""
+    """Return the exception for a gRPC status."""
     text = " ".join(details.split())
     if code in FATAL:
         return ConfigError(f"vec.address={address}: {text}")

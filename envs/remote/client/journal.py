@@ -1,7 +1,7 @@
-"""The orders that lead to where a client's environments are, so that another server can come there.
+"""Journal of the orders that another server needs to restore a client's environments.
 
-Each environment's episode begins at an order (a reset on a seed, or `begin`) and continues by the actions since; the
-journal is the orders themselves, from the earliest such beginning on, and all signals.
+An episode starts at an order (a seeded reset, or `begin`) and continues by the actions after it. The journal keeps all
+orders from the earliest start of a running episode on, and all signals.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,23 +16,24 @@ from paddock.envs.remote.values import encode
 from paddock.envs.vector.contract import keyed_seed
 from paddock.envs.vector.storage import RowIndex
 
-NEVER = np.iinfo(np.int64).max  # position of environments that have no episode
-TRIM_EVERY = 256  # orders between removals of those that are no longer needed
+NEVER = np.iinfo(np.int64).max  # position for environments without an episode
+TRIM_EVERY = 256  # orders between removals of obsolete ones
 
 
 @dataclass
 class Order:
-    """A request of a client to a session.
+    """Request of a client to a session.
 
     Attributes:
+        kind: of the frame.
         rows: of the session's environments.
-        arguments: in the header beside its number: of a reset seeds, options and, in a joint environment, the
-            identifier of its episode, the step of it that it leads to, and the seed if no client names one.
+        arguments: rest of the header; for a reset: seeds, options and, in a joint environment, the episode's
+            identifier, its step, and the seed if no client chooses one.
         actions: of a step, [n, ...].
         position: in the journal.
-        seq: its number in the session; 0 before it has one.
-        frame: as it was sent.
-        answered: whether its outcome has come.
+        seq: number in the session; 0: not set.
+        frame: encoded bytes.
+        answered: its outcome has been received.
     """
 
     kind: Kind
@@ -46,17 +47,17 @@ class Order:
 
     @property
     def header(self) -> list[Any]:
-        """What stands in the header behind the numbers."""
+        """Return the frame's header after the numbers."""
         return [*([encode_rows(self.rows)] if self.kind in (Kind.RESET, Kind.STEP) else []), *self.arguments]
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in a journal, about."""
+        """Return the approximate size in a journal in bytes."""
         given = len(encode(self.arguments)) if self.kind is Kind.SIGNAL else 0
         return 200 + given + (0 if self.actions is None else self.actions.nbytes)
 
     def begins(self, num_envs: int, seats: int) -> NDArray[np.intp]:
-        """Return the rows whose episodes begin with it, whatever came before."""
+        """Return the rows whose episodes this order starts, independently of earlier orders."""
         rows = np.arange(num_envs)[self.rows]
         if self.kind is Kind.RESET:
             return rows[np.repeat([seed is not None for seed in self.arguments[0]], seats)]
@@ -64,41 +65,42 @@ class Order:
 
 
 class OrderJournal:
-    """The orders that lead to where N environments are, or the N rows of environments with several agents each."""
+    """Journal of the orders of N rows."""
 
     def __init__(self, num_envs: int, max_bytes: float, seats: int = 1) -> None:
+        """Start empty, for environments with `seats` rows each; `max_bytes` limits the orders kept."""
         self._orders: list[Order] = []
         self._next = 0  # position
-        self._origin = np.full(num_envs, NEVER, np.int64)  # [N], position of the order that begins the running episode
+        self._origin = np.full(num_envs, NEVER, np.int64)  # [N], position of the order that started the running episode
         self._begun: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None  # key, episodes, numbers
-        self._keyed = False  # whether episodes that end are followed by keyed ones
+        self._keyed = False  # later episodes are keyed
         self._bytes, self._max_bytes, self._seats = 0, max_bytes, seats
-        self._dropped = -1  # orders up to this position are not kept, as they were too many
-        self._seed: int | None = None  # of the episode of a joint environment that began last
+        self._dropped = -1  # orders up to this position were dropped for lack of space
+        self._seed: int | None = None  # of a joint environment's latest episode
 
     @property
     def started(self) -> NDArray[np.bool_]:
-        """Which environments have an episode, [N]."""
+        """Return the rows with a running episode, [N]."""
         return self._origin != NEVER
 
     @property
     def full(self) -> bool:
-        """Whether orders were dropped that lead to where the environments are."""
+        """Return whether needed orders were dropped."""
         return bool(self._origin.min() <= self._dropped)
 
     @property
     def next_seed(self) -> int | None:
-        """The seed of a joint environment's next episode if no client names one."""
+        """Return the seed of a joint environment's next episode if no client chooses one."""
         return None if self._seed is None else keyed_seed(self._seed, 0, 1)
 
     def begin(self, key: int, episodes: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
-        """Note that all environments begin keyed episodes."""
+        """Record the start of keyed episodes in all environments."""
         self._begun, self._keyed = (key, episodes.copy(), numbers), True
         self._origin[:] = self._next
         self._trim()
 
     def record(self, order: Order) -> None:
-        """Note a reset, a step or a signal."""
+        """Record a reset, a step or a signal."""
         order.position, self._next = self._next, self._next + 1
         self._orders.append(order)
         self._bytes += order.size
@@ -109,27 +111,23 @@ class OrderJournal:
             self._trim()
 
     def end(self, rows: NDArray[np.intp], order: Order) -> None:
-        """Note that a step ended the episodes of these rows, and others began."""
+        """Record that a step ended the episodes of these rows, and the next ones started."""
         if self._keyed and self._begun is not None:
             self._origin[rows] = order.position + 1
             self._begun[1][rows[:: self._seats] // self._seats] += 1
 
     def record_joint_reset(self, order: Order, seed: int, episode: str, step: int) -> None:
-        """Note at which step of which episode of a joint environment a reset arrived."""
+        """Record the episode and step of a joint environment to which a reset led."""
         self._seed, order.arguments = seed, [[seed], order.arguments[1], [episode, step, None]]
         self._start(order)
 
     def drop(self, rows: RowIndex) -> None:
-        """Note that environments have no episode any more."""
+        """Record that these rows have no episode."""
         self._origin[rows] = NEVER
 
-    def replay(self, anew: bool) -> Iterator[Order]:
-        """Return the answered orders that lead to where the environments are, each with the rows that need it.
-
-        Args:
-            anew: whether all episodes begin anew after them, so that signals alone are needed.
-        """
-        first = NEVER if anew else int(self._origin.min())
+    def replay(self, signals_only: bool) -> Iterator[Order]:
+        """Yield the answered orders that restore the environments, each for the rows that need it."""
+        first = NEVER if signals_only else int(self._origin.min())
         keyed, begun = first != NEVER and self._begun is not None, False
         for order in self._orders:
             if not order.answered or (order.kind is not Kind.SIGNAL and order.position < first):
@@ -141,7 +139,7 @@ class OrderJournal:
             if order.kind is Kind.SIGNAL:
                 needed[:] = True
             elif order.kind is Kind.RESET and keyed:
-                needed, keyed = needed | (not needed.any()), False  # by it the keys of all are over
+                needed, keyed = needed | (not needed.any()), False  # ends the keyed episodes of all
             if needed.all():
                 yield replace(order, position=0, seq=0, frame=b"", answered=False)
             elif needed.any():
@@ -167,7 +165,7 @@ class OrderJournal:
             self._begun = None
 
     def _trim(self) -> None:
-        """Drop orders before all beginnings; all but signals where they are more than may be kept."""
+        """Drop orders before all running episodes, and all except signals above the size limit."""
         first = int(self._origin.min())
         self._orders = [one for one in self._orders if one.kind is Kind.SIGNAL or one.position >= first]
         self._bytes = sum(one.size for one in self._orders)
@@ -178,12 +176,12 @@ class OrderJournal:
 
 
 def find_difference(frame: Frame, known: Sequence[NDArray[Any]], compared: NDArray[np.bool_]) -> int | None:
-    """Return the first compared environment that is elsewhere after a replay than it was before; None if none is.
+    """Return the first compared row whose state after a replay differs from before; None if all are equal.
 
     Args:
-        frame: where the environments are now: arrays [N, ...] one after another.
-        known: the same arrays as they were before.
-        compared: [N].
+        frame: the state after the replay: arrays [N, ...] one after another.
+        known: the same arrays before.
+        compared: [N], rows to compare.
     """
     reader = ArrayReader(frame.body)
     for array in known:

@@ -1,4 +1,4 @@
-"""Outcomes of a server, entered into a vector's arrays and into the journal."""
+"""Write a server's outcomes to a vector's arrays and to the journal."""
 
 from typing import Any
 
@@ -15,13 +15,14 @@ from paddock.envs.vector.table import FREE, NEW, READY, Arrays, Table, envs_of
 
 
 class Outcomes:
-    """Enters outcomes into the rows of N environments."""
+    """Writer of outcomes to a vector's arrays."""
 
     def __init__(self, arrays: Arrays, table: Table, seats: int) -> None:
+        """Write to the arrays of a vector with `seats` rows per environment."""
         self._arrays, self._table, self._seats = arrays, table, seats
 
     def enter(self, connection: Connection, order: Order, frame: Frame) -> None:
-        """Enter the outcome of an order.
+        """Write the outcome of an order.
 
         Raises:
             VectorMisuse: the order was refused.
@@ -42,7 +43,7 @@ class Outcomes:
                 arrays.lives.acts[rows] = reader.take_like(arrays.lives.acts, n)
             if order.kind is Kind.RESET and extra is not None:
                 connection.journal.record_joint_reset(order, *extra)
-            rows = connection.rows  # whose infos come with it
+            rows = connection.rows  # infos are for all rows
         else:
             self._step(connection, order, rows, reader, n, extra)
             self._table.set_state(READY, rows)
@@ -50,10 +51,10 @@ class Outcomes:
             self._table.add_infos(rows, _decode_infos(infos, connection.offer.environment["id"]))
 
     def _fail(self, connection: Connection, order: Order, rows: RowIndex, frame: Frame) -> None:
-        """Note that nothing came of an order, and raise the reason."""
+        """Record that an order failed, and raise the error."""
         _, kind, text = frame.header
         misuse = kind == "VectorMisuse" and order.kind is Kind.STEP
-        order.answered = False  # it leads nowhere
+        order.answered = False  # not replayed
         if order.kind is not Kind.SIGNAL:
             self._table.set_state(FREE if misuse else NEW, rows)
             if not misuse:
@@ -64,7 +65,7 @@ class Outcomes:
     def _step(
         self, connection: Connection, order: Order, rows: RowIndex, reader: ArrayReader, n: int, ended: int
     ) -> None:
-        """Enter the result of a step, with the last observations of the rows that `ended`."""
+        """Write the result of a step, with the final observations of `ended` rows."""
         arrays = self._arrays
         reward, terminated, truncated = (
             reader.take_like(of, n) for of in (arrays.reward, arrays.terminated, arrays.truncated)

@@ -1,4 +1,4 @@
-"""Environments at servers, behind the interface that those of this process have."""
+"""Vector environment at servers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ from paddock.envs.vector.table import NEW, SENT, Arrays, Lives, Table, envs_of
 
 
 class RemoteVectorEnv(VectorEnv):
-    """N environments at one server, or in equal parts at several; with several agents each, their rows."""
+    """N environments at one server, or evenly distributed over several."""
 
     _connections: list[Connection]
 
@@ -56,12 +56,16 @@ class RemoteVectorEnv(VectorEnv):
 
         Args:
             spec: the environment that must be served; None: any.
-            packed: whether observations come as rows; see `Vec.make`.
-            replay: whether another server may replace a lost one.
-            journal_mb: megabytes of actions that are kept for that, in all.
-            worlds: the names of `num_envs` joint environments, in which other clients have agents; None: not joint.
-            agents: whose actions this client chooses in them.
-            groups: in which environments are stepped, of equal size; servers distribute each group over their workers.
+            num_envs: N.
+            endpoint: the servers.
+            autoreset: see `Vec.make`.
+            copy: see `Vec.make`.
+            packed: see `Vec.make`.
+            replay: another server may replace a lost one.
+            journal_mb: megabytes of actions that are kept for replays.
+            worlds: names of N joint environments, shared with other clients; None: not joint.
+            agents: this client's agents of joint environments; None: all.
+            groups: number of equal groups that are stepped in turn; servers distribute each over their workers.
 
         Raises:
             ConfigError: a server refuses, or serves another environment.
@@ -77,15 +81,15 @@ class RemoteVectorEnv(VectorEnv):
         if spec is not None and "agent_id_feature" in arguments:
             layouts = Layouts.of_roles(spec.roles)
         rows_in_all = self.batch_size = num_envs * layouts.seats
-        said = SimpleNamespace(metadata=offers[0].metadata, render_mode=None)
-        describe(self, said, layouts, rows_in_all, autoreset)
+        rendering = SimpleNamespace(metadata=offers[0].metadata, render_mode=None)
+        describe(self, rendering, layouts, rows_in_all, autoreset)
         self._arrays = Arrays.allocate(layouts, rows_in_all, np.zeros)
-        if joint and self._arrays.lives is None:  # one agent, of several that there are
+        if joint and self._arrays.lives is None:  # one of several agents
             self._arrays = replace(self._arrays, lives=Lives.allocate(rows_in_all, layouts.seats, np.zeros))
         self._table = Table(self._arrays, layouts, autoreset, copy, packed)
         self.alive = self._table.alive
         self._outcomes = Outcomes(self._arrays, self._table, layouts.seats)
-        # Each joint environment has a session of its own, as it waits for its own clients.
+        # Each joint environment has a separate session, since it waits for its own clients.
         count = len(offers) if worlds is None else num_envs
         bounds = [num_envs * k // count * layouts.seats for k in range(count + 1)]
         compared = self._arrays.observation, self._arrays.running_return, self._arrays.running_length
@@ -104,17 +108,17 @@ class RemoteVectorEnv(VectorEnv):
             self.close()
             raise
         self._signals = 0
-        self._joint, self._keyed = joint, False  # whether episodes follow by the keys of `begin`
+        self._joint, self._keyed = joint, False  # keyed: by `begin`
 
     @property
     def restarts(self) -> int:  # type: ignore[override]
-        """Servers replaced so far."""
+        """Return the number of servers replaced so far."""
         return sum(connection.restarts for connection in self._connections)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
+        """See `VectorEnv.reset`."""
         check_open(self, "reset")
         rows, seeds, options = self._table.parse_reset(seed, options)
         try:
@@ -124,11 +128,11 @@ class RemoteVectorEnv(VectorEnv):
         waiting = self._table.flags
         for i in numbers(envs_of(rows, self.seats)):
             if seeds[i] is None and waiting[i * self.seats] == NEW[0] and not self._joint:
-                seeds[i] = SystemRandom().randrange(2**31)  # as the environment itself would, but so that it is known
+                seeds[i] = SystemRandom().randrange(2**31)  # chosen here so that it is known
         parts = list(self._split(rows))
-        if self._keyed and len(parts) < len(self._connections):  # whose episodes would stay keyed
-            said = f"reset: of {len(self._connections)} servers {len(parts)} would know that keys of begin are over"
-            raise VectorMisuse(f"{said}; reset an environment of each, or all")
+        if self._keyed and len(parts) < len(self._connections):  # episodes at the others would stay keyed
+            what = f"reset: after begin, it must reach all {len(self._connections)} servers, and reaches {len(parts)}"
+            raise VectorMisuse(f"{what}; reset an environment of each, or all")
         self._finish_pending(rows)
         self._keyed = False
         orders = []
@@ -175,14 +179,14 @@ class RemoteVectorEnv(VectorEnv):
                 self._receive(connection)
             if NEW in self._table.states(part):
                 id = connection.offer.environment["id"]
-                raise EnvError(f"environments of {id} have failed; start them anew by reset")
+                raise EnvError(f"environments of {id} have failed; reset them")
         return self._table.batch(rows)
 
     def signal(self, key: str, value: Any) -> None:
-        """Have every environment's `receive_signal(key, value)` called between this step and the next.
+        """Call every environment's `receive_signal(key, value)` before its next step.
 
         Raises:
-            VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
+            VectorMisuse: it has no such method, or the value is not plain data of at most 64 kB.
         """
         check_open(self, "signal")
         try:
@@ -203,7 +207,7 @@ class RemoteVectorEnv(VectorEnv):
             connection.close()
 
     def _split(self, rows: RowIndex) -> Iterator[tuple[Connection, RowIndex]]:
-        """Return each server's part of some environments."""
+        """Yield each connection with its share of these rows."""
         if len(self._connections) == 1:
             yield self._connections[0], rows
             return
@@ -216,7 +220,7 @@ class RemoteVectorEnv(VectorEnv):
                 yield connection, part
 
     def _start(self, rows: RowIndex, orders: list[tuple[Connection, Order]]) -> tuple[Any, dict[str, Any]]:
-        """Start episodes in some environments, and wait for them."""
+        """Start episodes in these rows, and wait for them."""
         self._table.set_state(NEW, rows)
         self._table.drop_infos(rows)
         self._arrays.episode[envs_of(rows, self.seats)] = 0
@@ -228,9 +232,9 @@ class RemoteVectorEnv(VectorEnv):
 
     @closes_on_interrupt
     def _order(self, orders: Sequence[tuple[Connection, Order]]) -> None:
-        """Send orders, each of which is noted before one goes out."""
+        """Record orders in the journals, then send them."""
         for connection, order in orders:
-            connection.order(order)  # first: an order that cannot be encoded is not noted
+            connection.enqueue(order)  # first: an order that cannot be encoded is not recorded
             if order.kind is Kind.BEGIN:
                 connection.journal.begin(*order.arguments)
             else:
@@ -251,12 +255,12 @@ class RemoteVectorEnv(VectorEnv):
 
     @closes_on_interrupt
     def _receive(self, connection: Connection) -> None:
-        """Enter the next outcome of a server, or get a stream again that was lost.
+        """Write the next outcome of a server, or recover a lost stream.
 
-        Clients of joint environments recover all of them in the same order, as each waits for others in every one.
+        Clients of joint environments recover all of them in the same order, since each waits for the others.
 
         Raises:
-            EnvError: an environment raised, or its process died or hung, or no server continues.
+            EnvError: an environment raised, its process died or hung, or recovery failed.
         """
         found = connection.receive()
         if not isinstance(found, ConnectionLost):
@@ -267,7 +271,7 @@ class RemoteVectorEnv(VectorEnv):
 
 
 def count_groups(rows: slice, rows_in_all: int, groups: int) -> int:
-    """Return how many of so many groups some rows are; 1 where they are not whole groups, or these are not alike."""
+    """Return the number of groups in these rows; 1 unless they are whole groups of equal size."""
     size, over = divmod(rows_in_all, groups)
     whole = size and not (over or rows.start % size or rows.stop % size)
     return (rows.stop - rows.start) // size if whole else 1

@@ -1,1 +1,1 @@
-"""The side that has the environments: sessions of clients, each order done once."""
+"""Environment server: sessions of clients, whose orders are each executed once."""

@@ -1,8 +1,8 @@
-"""A joint environment: one environment of several agents that belong to different clients.
+"""Joint environment: one multi-agent environment whose agents belong to different clients.
 
-It steps once all agents that act have an action and every other client has said that it waits; it resets once all
-clients have asked for that. Outcomes are kept for the running episode and the one before it, so a client that lost its
-session is led to where the others are. The numbers are those of one client with all agents, in any order of arrival.
+It steps once all acting agents have an action and all other clients are waiting, and resets once all clients request it.
+Outcomes of the current and the previous episode are kept, so that a client that lost its session can catch up. Results
+equal those of a single client with all agents and do not depend on the order of messages.
 """
 
 import logging
@@ -23,28 +23,29 @@ from paddock.envs.vector.storage import Layouts
 
 log = logging.getLogger("paddock.envs.remote")
 
-POLL_S = 0.1  # between checks whether a waiting client has something else to do
-RUNS = "resume all runs from checkpoints of the same iteration, or begin all anew"
-OTHERS = "name one seed and the same options, or none in all but one"
+POLL_S = 0.1  # interval of checks whether a wait is interrupted
+RUNS = "resume all runs from checkpoints of the same iteration, or restart all"
+OTHERS = "pass the same seed and options in all, or pass them in one only"
 
 
 class Unavailable(Exception):
-    """A client cannot be taken now, and may be soon; the message says why."""
+    """A client cannot be accepted now, but may be later."""
 
 
 class WaitInterrupted(Exception):
-    """Whoever waits for other clients has something else to look at."""
+    """A wait for other clients was interrupted."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """An episode that a client asks for.
+    """Episode that a client requests.
 
     Attributes:
-        seed: None: whatever the others ask for.
-        episode: its number among those of the client's key, from which the seed comes; None: the seed was named.
-        id: of the episode, where the client comes back to it; None: it is to begin.
-        next_seed: the seed if no client names one; None: a random one.
+        seed: None: chosen by other clients.
+        options: of the reset.
+        episode: number of a keyed episode; None: not keyed.
+        id: identifier of an episode to which the client returns; None: a new episode.
+        next_seed: the seed if no client chooses one; None: a random one.
     """
 
     seed: int | None
@@ -54,21 +55,23 @@ class Start:
     next_seed: int | None = None
 
     def __str__(self) -> str:
+        """Return a description for messages."""
         return f"seed={self.seed}" if self.episode is None else f"episode {self.episode} of its run"
 
 
 @dataclass(eq=False)
 class Client:
-    """A client with some agents.
+    """Client with some of the agents.
 
     Attributes:
-        seats: its agents' indices.
-        position: of its next outcome, counted from the environment's beginning; None: it has begun no episode.
-        follows: whether its episodes follow each other by themselves; others go to wherever a reset leads.
-        start: the episode that it asks to begin.
-        actions: rows of its agents, that it asks to step by.
+        id: identifier of the client.
+        seats: indices of its agents.
+        position: of its next outcome in the environment's history; None: it has started no episode.
+        follows: its episodes restart automatically; otherwise by resets.
+        start: the episode that it requests.
+        actions: rows of its agents for the step that it requests.
         error: raised instead of an outcome.
-        signals: for the next step or reset that it asks for: number, key, value.
+        signals: (number, key, value) for its next step or reset.
     """
 
     id: str
@@ -82,13 +85,13 @@ class Client:
 
     @property
     def asks(self) -> bool:
-        """Whether it waits for the others."""
+        """Return whether it requests a step or a reset."""
         return self.start is not None or self.actions is not None
 
 
 @dataclass(eq=False)
 class JointOutcome:
-    """What a reset or step gave all agents, [A] each."""
+    """Outcome of a reset or step for all agents, [A] each."""
 
     observation: NDArray[Any]
     reward: NDArray[np.float64]
@@ -102,14 +105,14 @@ class JointOutcome:
 
 @dataclass(eq=False)
 class JointStep:
-    """A reset or a step, and its outcome.
+    """Reset or step, and its outcome.
 
     Attributes:
-        id: of the episode.
-        step: of it; 0: its reset.
+        id: identifier of the episode.
+        step: index in the episode; 0: its reset.
         seeds: of a reset, by seat: the requested seed, or else the episode's.
-        actions: rows [A] of a step; None: it is a reset.
-        acted: [A], whose actions the environment received; None: of no agent.
+        actions: rows [A] of a step; None: a reset.
+        acted: [A], agents whose actions the environment received; None: none.
         outcome: or the error that was raised.
     """
 
@@ -123,25 +126,26 @@ class JointStep:
 
 @dataclass(eq=False)
 class JointEnv:
-    """One environment and its clients; methods are called with `changed` held."""
+    """One environment and its clients; callers of methods hold `changed`."""
 
     name: str
-    venv: VectorEnv  # one environment that waits for its reset
+    venv: VectorEnv  # of one environment, before its reset
     layouts: Layouts
     clients: list[Client] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
     history: list[JointStep] = field(default_factory=list)
-    first: int = 0  # position of the first of them
+    first: int = 0  # position of the first entry
     begun: int = 0  # position of the latest reset
-    ended: bool = False  # as its last client has left
+    ended: bool = False  # the last client has left
 
     def __post_init__(self) -> None:
+        """Set the remaining state."""
         self.agents = self.layouts.agents
-        self.given: dict[str, int] = {}  # by client, the number of its last signal that the environment was given
+        self.given: dict[str, int] = {}  # by client, the number of its last delivered signal
 
     @property
     def end(self) -> int:
-        """The position of the next reset or step."""
+        """Return the position of the next reset or step."""
         return self.first + len(self.history)
 
     def at(self, position: int) -> JointStep:
@@ -150,24 +154,24 @@ class JointEnv:
 
     @property
     def latest(self) -> JointOutcome | None:
-        """What came last; None where no episode runs."""
+        """Return the latest outcome; None if no episode is running."""
         outcome = self.history[-1].outcome if self.history else None
         return outcome if isinstance(outcome, JointOutcome) and not outcome.over else None
 
     def find(self, id: str) -> int | None:
-        """Return the position of the reset of an episode; None if it is not kept."""
+        """Return the position of an episode's reset; None if it is not kept."""
         kept = (k for k in range(self.first, self.end) if self.at(k).id == id and self.at(k).actions is None)
         return next(kept, None)
 
     def find_seed(self, seats: Sequence[int], seed: int) -> int | None:
-        """Return the position of the latest reset on a seed of these seats'; None if none is kept."""
+        """Return the position of the latest reset of these seats on a seed; None if none is kept."""
         for position in range(self.end - 1, self.first - 1, -1):
             if all(self.at(position).seeds.get(seat) == seed for seat in seats):
                 return position
         return None
 
-    def join(self, id: str, seats: Sequence[int], *, follows: bool = False) -> Client:
-        """Give a client free agents; raises VectorMisuse where another client has one of them."""
+    def add_client(self, id: str, seats: Sequence[int], *, follows: bool = False) -> Client:
+        """Assign agents to a new client; raise VectorMisuse if another client has one of them."""
         owned = {seat for one in self.clients for seat in one.seats}
         if taken := ", ".join(self.agents[seat] for seat in sorted(seats) if seat in owned):
             free = ", ".join(agent for seat, agent in enumerate(self.agents) if seat not in owned) or "none"
@@ -177,14 +181,14 @@ class JointEnv:
         return client
 
     def wait(self, done: Callable[[], bool], interrupted: Callable[[], bool]) -> None:
-        """Wait until something is done; raises WaitInterrupted once `interrupted` returns true."""
+        """Wait until `done` returns True; raise WaitInterrupted once `interrupted` does."""
         while not done():
             if interrupted():
                 raise WaitInterrupted
             self.changed.wait(POLL_S)
 
     def advance(self) -> None:
-        """Do what all clients ask for, if they do."""
+        """Step or reset if all clients have made a request."""
         asking = sorted((one for one in self.clients if one.asks), key=lambda one: one.seats[0])
         if sum(len(one.seats) for one in asking) < len(self.agents):
             return
@@ -195,9 +199,9 @@ class JointEnv:
             self._reset(asking)
         elif early:
             names = [", ".join(map(self._name, some)) for some in (early, acting)]
-            said = f"joint world {self.name}: {names[0]} asks for a reset where {names[1]} acts"
+            what = f"joint world {self.name}: {names[0]} requests a reset while {names[1]} acts"
             fix = RUNS if any(one.start and one.start.episode is not None for one in early) else "reset all, or none"
-            self._fail([*early, *acting], VectorMisuse(f"{said}; {fix}"))
+            self._fail([*early, *acting], VectorMisuse(f"{what}; {fix}"))
         else:
             self._step(acting)
         self.changed.notify_all()
@@ -206,14 +210,14 @@ class JointEnv:
         starts = [one.start for one in asking if one.start is not None]
         seeds = {one.seed for one in starts if one.episode is None and one.seed is not None}
         episodes = {one.episode for one in starts if one.episode is not None}
-        ids = {one.id for one in starts if one.episode is None}  # those who come back and those who begin another
+        ids = {one.id for one in starts if one.episode is None}  # None: a new episode
         options = [one.options for one in starts if one.options]
         if max(len(seeds), len(episodes), len(ids), len({encode(one) for one in options})) > 1:
-            told = "; ".join(f"{self._name(one)}: {one.start}" for one in asking)
-            said = f"reset: clients of a joint world ask for different episodes ({told})"
-            self._fail(asking, VectorMisuse(f"{said}; {RUNS if episodes else OTHERS}"))
+            requests = "; ".join(f"{self._name(one)}: {one.start}" for one in asking)
+            what = f"reset: clients of a joint world request different episodes ({requests})"
+            self._fail(asking, VectorMisuse(f"{what}; {RUNS if episodes else OTHERS}"))
             return
-        # Each run has its key; the one of the run with the first agent counts.
+        # Runs have different keys; the key of the run with the first agent is used.
         keyed = [one.seed for one in starts if one.episode is not None]
         following = [one.next_seed for one in starts if one.next_seed is not None]
         seed = next(iter([*seeds, *keyed, *following]), None)
@@ -255,7 +259,7 @@ class JointEnv:
         self.history.append(done)
 
     def _signal(self, asking: Sequence[Client]) -> None:
-        """Give the environment the clients' signals."""
+        """Deliver the clients' signals to the environment."""
         for one in asking:
             while one.signals:
                 number, key, value = one.signals.pop(0)
@@ -263,9 +267,9 @@ class JointEnv:
                 self.venv.call("receive_signal", key, value)
 
     def _read(self, observation: Any, reward: Any, ended: Any, cut: Any, infos: dict[str, Any]) -> JointOutcome:
-        """Return the outcome from the arrays of a vector of one environment."""
+        """Return the outcome from the results of the vector."""
         acts, over = infos.pop("acts"), bool(infos.pop("over", [False])[0])
-        own = [np.array(one) for one in (observation, reward, ended, cut, self.venv.alive)]  # the vector's change
+        own = [np.array(one) for one in (observation, reward, ended, cut, self.venv.alive)]  # copies
         if "final_obs" in infos:
             infos["final_obs"] = infos["final_obs"].copy()
         return JointOutcome(own[0], own[1], own[2], own[3], infos, own[4], acts, over)

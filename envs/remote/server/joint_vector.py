@@ -1,4 +1,4 @@
-"""One client's agents in a joint environment, as a vector environment for its session."""
+"""Vector environment of one client's agents in a joint environment."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,15 +18,15 @@ from paddock.envs.remote.server.joint import (
 from paddock.envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse, keyed_seed
 from paddock.envs.vector.infos import merge_infos, pick_infos
 
-JOIN_S = 5.0  # for which whoever joins waits for the end of a step
+JOIN_S = 5.0  # time for which a new client waits for the end of a step
 
 
 class JointVectorEnv(VectorEnv):
-    """Some rows of one environment; `recv`, `reset` and `begin` wait for other clients.
+    """Rows of one client's agents; `recv`, `reset` and `begin` wait for other clients.
 
     Attributes:
-        called: whether a wait must stop with WaitInterrupted.
-        last: whether this was the last client when it was closed.
+        interrupted: returns True if a wait must raise WaitInterrupted.
+        last: this was the last client when it was closed.
     """
 
     def __init__(
@@ -36,26 +36,26 @@ class JointVectorEnv(VectorEnv):
         agents: Sequence[str],
         autoreset: AutoresetMode = AutoresetMode.DISABLED,
     ) -> None:
-        """Take agents.
+        """Add a client with some agents to a joint environment.
 
         Raises:
-            VectorMisuse: another client has one of them.
-            Unavailable: it is at work on a long step, or ends.
+            VectorMisuse: another client has one of the agents.
+            Unavailable: a step takes long, or the environment is closing.
         """
         self.joint, self.agents, self.autoreset = joint, tuple(agents), autoreset
         own = [joint.agents.index(agent) for agent in agents]
         if not joint.changed.acquire(timeout=JOIN_S):
-            raise Unavailable(f"joint world {joint.name} has been at work on a step for {JOIN_S:g} s")
+            raise Unavailable(f"joint world {joint.name} has been stepping for {JOIN_S:g} s")
         try:
             if joint.ended:
-                raise Unavailable(f"joint world {joint.name} ends, as its last client has gone")
-            self._client: Client = joint.join(client, own, follows=autoreset is AutoresetMode.SAME_STEP)
+                raise Unavailable(f"joint world {joint.name} is closing, as its last client has left")
+            self._client: Client = joint.add_client(client, own, follows=autoreset is AutoresetMode.SAME_STEP)
         finally:
             joint.changed.release()
-        self._own, self._mine = np.array(own), np.isin(np.arange(len(joint.agents)), own)
+        self._own, self._mask = np.array(own), np.isin(np.arange(len(joint.agents)), own)
         self.num_envs = self.seats = self.batch_size = len(own)
         self.alive = np.zeros(len(own), np.bool_)
-        self._key = self._number = self._episode = 0  # by which its episodes are keyed
+        self._key = self._number = self._episode = 0  # key of its episode
         self.last = False
         self.interrupted: Callable[[], bool] = lambda: False
 
@@ -72,23 +72,25 @@ class JointVectorEnv(VectorEnv):
         step: int = 0,
         next_seed: int | None = None,
     ) -> tuple[Any, dict[str, Any], list[Any]]:
-        """Reset once all clients ask for it; a client that joins a running episode gets its latest outcome.
+        """Reset once all clients request it; a client that joins a running episode gets its latest outcome.
 
         Args:
-            id: of the episode, where the client comes back to it; None: it is to begin.
-            step: of it, to which the client comes back.
-            next_seed: the seed if no client names one.
+            seed: of the episode; None: chosen by other clients.
+            options: of the reset.
+            id: identifier of an episode to which the client returns; None: a new episode.
+            step: step of that episode.
+            next_seed: the seed if no client chooses one.
 
         Returns:
-            Observations, infos, and the seed, identifier and step that lead there again.
+            Observations, infos, and the [seed, identifier, step] that restore them.
 
         Raises:
-            VectorMisuse: others act, or ask for another episode, or these episodes follow each other.
-            EnvError: it is to come back to an episode that is not the running one.
+            VectorMisuse: others act or request another episode, or episodes restart automatically.
+            EnvError: the episode to which the client returns is over.
         """
         joint, client = self.joint, self._client
         if client.follows:
-            raise VectorMisuse("reset: episodes of a joint world that follow each other start by begin")
+            raise VectorMisuse("reset: a joint world with autoreset is started by begin")
         with joint.changed:
             start: Start | None = Start(seed, dict(options or {}), id=id, next_seed=next_seed)
             past = self._past()
@@ -96,14 +98,14 @@ class JointVectorEnv(VectorEnv):
             if at is not None:
                 client.position, start = at + step, None
             elif step:
-                said = f"to world {joint.name} in the midst of an episode whose beginning it does not know"
-                raise EnvError(f"this client, which came {said}, cannot have it made anew; reset all")
+                what = f"this client joined world {joint.name} during an episode, which it cannot restore"
+                raise EnvError(f"{what}; reset all clients")
             elif id is not None and joint.latest is not None:
                 raise EnvError(f"the other clients of world {joint.name} have begun another episode; reset all")
             elif past is not None and past.actions is None:
-                start = None  # which was done before the client lost its session
+                start = None  # done before the client lost its session
             elif client.position is None and joint.latest is not None:
-                client.position, start = joint.end - 1, None  # an episode that it has not seen
+                client.position, start = joint.end - 1, None  # a running episode that it joins
             observation, infos = self._begin(start)
             assert client.position is not None
             done = joint.at(client.position - 1)
@@ -111,10 +113,10 @@ class JointVectorEnv(VectorEnv):
             return observation, infos, [began.seeds[client.seats[0]], began.id, done.step]
 
     def begin(self, seed: int, episodes: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Begin a keyed episode once all clients ask for it, or return to one that is kept.
+        """Start a keyed episode once all clients request it, or return to one that is kept.
 
         Raises:
-            VectorMisuse: others act, or are elsewhere in their own episodes.
+            VectorMisuse: others act, or request other episodes.
         """
         joint, client = self.joint, self._client
         self._key, self._episode = seed, 0 if episodes is None else int(episodes[0])
@@ -133,7 +135,7 @@ class JointVectorEnv(VectorEnv):
         """Submit these agents' actions; those of agents that do not act are ignored.
 
         Raises:
-            VectorMisuse: the episode is over, or they did something else before.
+            VectorMisuse: the episode is over, or a replayed step had other actions.
         """
         joint, client = self.joint, self._client
         with joint.changed:
@@ -147,7 +149,7 @@ class JointVectorEnv(VectorEnv):
                 self._check(past, actions)
 
     def recv(self, env_ids: Rows = None) -> Batch:
-        """Wait for the step that the others are to act in too; where it ends the episode, for the next one's reset."""
+        """Wait for the joint step and, if it ends the episode, for the automatic reset."""
         with self.joint.changed:
             self.joint.wait(self._has_outcome, self.interrupted)
             outcome, own = self._take(), self._own
@@ -162,13 +164,13 @@ class JointVectorEnv(VectorEnv):
             return seen.observation[own], outcome.reward[own], *flags, infos
 
     def signal(self, number: int, key: str, value: Any) -> None:
-        """Have the environment given a signal when these agents act next, unless it was given before."""
+        """Queue a signal for these agents' next step, unless it has been delivered."""
         with self.joint.changed:
             if number > self.joint.given.get(self._client.id, 0):
                 self._client.signals.append((number, key, value))
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Leave the agents to others; where they were the last, the environment ends."""
+        """Release the agents; the last client closes the environment."""
         with self.joint.changed:
             self.joint.clients.remove(self._client)
             self.last = self.joint.ended = not self.joint.clients
@@ -176,22 +178,22 @@ class JointVectorEnv(VectorEnv):
             self.joint.venv.close()
 
     def _past(self) -> JointStep | None:
-        """Return this client's next reset or step, if that was done already."""
+        """Return this client's next reset or step if it has already been done."""
         joint, position = self.joint, self._client.position
         return joint.at(position) if position is not None and position < joint.end else None
 
     def _check(self, past: JointStep, actions: Any) -> None:
-        """Raise VectorMisuse if a step was done with other actions of this client, where it was asked."""
+        """Raise VectorMisuse if a step was done with other actions of this client's acting agents."""
         given = np.array(actions)
         for row, seat in enumerate(self._own.tolist()):
             if past.actions is None or past.acted is None or not past.acted[seat]:
                 continue
             if given[row].tobytes() != past.actions[seat].tobytes():
                 agent = self.joint.agents[seat]
-                raise VectorMisuse(f"send: {agent} did something else before at this step of the joint world")
+                raise VectorMisuse(f"send: {agent} took another action before at this step of the joint world")
 
     def _has_outcome(self) -> bool:
-        """Return whether there is something to tell; whoever follows asks for the episode after one that is over."""
+        """Return whether an outcome is available; request the next episode if this one is over and restarts."""
         joint, client = self.joint, self._client
         if client.error is not None:
             return True
@@ -206,15 +208,11 @@ class JointVectorEnv(VectorEnv):
         return client.error is not None or client.position + 1 < joint.end
 
     def _start(self, episode: int) -> Start:
-        """Return the start of an episode by its number."""
+        """Return the request of a keyed episode."""
         return Start(keyed_seed(self._key, self._number, episode), {}, episode)
 
     def _begin(self, start: Start | None) -> tuple[Any, dict[str, Any]]:
-        """Wait for an episode that is asked for, or that had been begun.
-
-        Raises:
-            WaitInterrupted: there is something else to look at.
-        """
+        """Wait for a requested episode, or take the outcome of one that has started; may raise WaitInterrupted."""
         joint, client = self.joint, self._client
         if start is not None:
             client.start = start
@@ -228,7 +226,7 @@ class JointVectorEnv(VectorEnv):
         return outcome.observation[self._own], {"acts": outcome.acts[self._own], **self._infos(outcome)}
 
     def _take(self) -> JointOutcome:
-        """Return this client's next outcome, which is there, or raise its error."""
+        """Return this client's next outcome, which is available, or raise its error."""
         joint, client = self.joint, self._client
         error, client.error = client.error, None
         if error is not None:
@@ -242,4 +240,4 @@ class JointVectorEnv(VectorEnv):
         return done.outcome
 
     def _infos(self, outcome: JointOutcome) -> dict[str, Any]:
-        return pick_infos(outcome.infos, self._mine)
+        return pick_infos(outcome.infos, self._mask)

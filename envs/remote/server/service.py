@@ -1,4 +1,4 @@
-"""The server: one port, many sessions, a health service, and an orderly end."""
+"""gRPC server with many sessions, a health service and a graceful shutdown."""
 
 import contextlib
 import os
@@ -25,14 +25,15 @@ from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.recipes import Vec
 from paddock.envs.vector.storage import Layouts
 
-ATTACH_S = 10.0  # for which a stream may say nothing before it says whose it is
-SPARE_THREADS = 8  # for calls beside streams
+ATTACH_S = 10.0  # time limit for a stream's first frame
+SPARE_THREADS = 8  # for unary calls
 
 
 class TokenInterceptor(grpc.ServerInterceptor):
-    """Refuses calls without the token by their metadata, before their requests are read."""
+    """Interceptor that refuses calls without the token before their requests are read."""
 
     def __init__(self, token: str | None) -> None:
+        """Require a token; None: accept all calls."""
         self._token = token
 
     def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
@@ -40,34 +41,36 @@ class TokenInterceptor(grpc.ServerInterceptor):
         ours = handler_call_details.method.startswith(f"/{security.SERVICE}/")
         if not ours or security.admits(self._token, handler_call_details.invocation_metadata):
             return continuation(handler_call_details)
-        return grpc.stream_stream_rpc_method_handler(self._refuse)  # a handler of one request would read it first
+        return grpc.stream_stream_rpc_method_handler(self._refuse)  # a unary handler would read the request first
 
     def _refuse(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not the server's; name its file by token_file")
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not the server's; set token_file to its file")
         return iter(())
 
 
 class EnvironmentServer:
-    """Serves environments of one recipe.
+    """Server of environments of one recipe.
 
     Attributes:
-        address: where it listens; with the port that was free, where 0 was asked for.
+        address: where it listens, with the actual port if 0 was requested.
         sessions: of its clients.
     """
 
     def __init__(self, spec: EnvSpec, vec: Vec, settings: ServerSettings) -> None:
-        """Listen.
+        """Start to listen.
 
         Args:
-            vec: how a session's environments are stepped; its num_envs is how many there are in all sessions.
+            spec: recipe of the environments.
+            vec: vectorization of a session; its num_envs is the total of all sessions.
+            settings: of the server.
 
         Raises:
-            ConfigError: the environment has a space that no client knows, or none of known size; the address is in use,
-                or open to others without token and encryption.
+            ConfigError: a space is of a custom class or unknown size, or the address is in use, or open to other
+                machines without token and encryption.
         """
         name = type(vec).__name__.lower()
         fix = "serve vec=multiprocess, serial or native"
-        require(vec.seeded_slots, f"vec={name} cannot enter an episode again; {fix}")
+        require(vec.seeded_slots, f"vec={name} cannot restore an episode; {fix}")
         self._spec, self._settings = spec, settings
         layouts = Layouts.of_seats(spec, spec.made.seats)
         self._offer: dict[str, Any] = {
@@ -85,7 +88,7 @@ class EnvironmentServer:
         self._streams = threading.BoundedSemaphore(settings.max_sessions + 4)
         address = settings.address
         local = security.check_address(address, "serve.address")
-        require(not address.startswith("file:"), f"serve.address={address} is for clients; name serve.address_file")
+        require(not address.startswith("file:"), f"serve.address={address} is for clients; use serve.address_file")
         tls = check_tls(settings.tls, ("cert", "key"))
         if settings.token_file is not None:
             security.make_token(settings.token_file)
@@ -110,7 +113,7 @@ class EnvironmentServer:
         self._server.start()
 
     def drain(self) -> bool:
-        """Refuse new sessions, finish pending steps and send clients elsewhere; returns whether all did in time."""
+        """Refuse new sessions, finish pending steps and release clients; return whether all finished in time."""
         self._stopping.set()
         for session in self.sessions.list():
             session.drain()
@@ -118,7 +121,7 @@ class EnvironmentServer:
         return self.close() and drained
 
     def close(self) -> bool:
-        """End every session, and listen no more; whether nothing is left, where no environment is at work for long."""
+        """End all sessions and stop listening; return whether all environments have closed."""
         self._stopping.set()
         self._server.stop(0)
         ended = self.sessions.close()
@@ -131,19 +134,19 @@ class EnvironmentServer:
         return ended
 
     def _health(self) -> Any:
-        """Return the handler of gRPC's health service (grpc.health.v1), which has no token."""
+        """Return the handler of gRPC's health service (grpc.health.v1), which needs no token."""
         status = {False: b"\x08\x01", True: b"\x08\x02"}  # serving, not serving
-        # A handler of one request would wait in a thread for one that never comes whole; the answer depends on none.
+        # The answer depends on no request, and a unary handler would block a thread while reading one.
         check = grpc.stream_stream_rpc_method_handler(lambda requests, context: iter([status[self._stopping.is_set()]]))
         return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": check})
 
-    # Calls; each answers a mapping with a mapping.
+    # Unary calls: each maps a request to an answer.
 
     def _describe(self, asked: dict[str, Any], context: Any) -> dict[str, Any]:
         protocol = asked.get("protocol")
         if protocol != PROTOCOL:
-            said = f"the client speaks protocol {protocol}, and this server {PROTOCOL}"
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{said}; install the same version of paddock")
+            what = f"the client speaks protocol {protocol}, and this server {PROTOCOL}"
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{what}; install the same version of paddock")
         capacity, free = self.sessions.capacity, self.sessions.capacity - self.sessions.rows
         return {**self._offer, "capacity": capacity, "free": free, "most": self.sessions.most}
 
@@ -168,14 +171,14 @@ class EnvironmentServer:
             {"envs": one.venv.worlds, "steps": one.steps, "attached": one.attached, "silent_s": now - one.seen()}
             for one in self.sessions.list()
         ]
-        room = {"rows": self.sessions.rows, "capacity": self.sessions.capacity, "up_s": now - self._began}
+        usage = {"rows": self.sessions.rows, "capacity": self.sessions.capacity, "up_s": now - self._began}
         state = {"environment": self._spec.id, "vec": self._offer["vec"], "going": self._stopping.is_set()}
-        return {**room, **state, "sessions": sessions}
+        return {**usage, **state, "sessions": sessions}
 
     def _play(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        """Return the answers to a client's frames, as they come."""
+        """Yield the answers to a client's frames."""
         if not self._streams.acquire(blocking=False):
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "there are as many streams as sessions may have")
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the limit of streams is reached")
         stream = FrameStream(requests, context)
         try:
             yield from self._answer(stream, context)
@@ -184,17 +187,17 @@ class EnvironmentServer:
             self._streams.release()
 
     def _answer(self, stream: FrameStream, context: Any) -> Iterator[bytes]:
-        """Return the answers to a stream."""
+        """Yield the answers to a stream."""
         first = stream.next(True, ATTACH_S)
         if first is None:
             return
         if first.kind is not Kind.ATTACH or len(first.header) != 3 or type(first.header[2]) is not int:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream begins with the session that it is for")
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream must begin with its session")
         session = self.sessions.find(*first.header[:2])
         if session is None:
             yield encode_frame(Kind.FAILED, [0, "session", "this server knows no such session"])
             return
-        if self._stopping.is_set():  # else it would return again and again, while others finish
+        if self._stopping.is_set():  # else the client would reconnect repeatedly while others finish
             context.abort(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
         yield from session.attach(stream, first.header[2])
         if session.closed:
@@ -202,7 +205,7 @@ class EnvironmentServer:
 
 
 def _answer_plain(call: Callable[[dict[str, Any], Any], dict[str, Any]]) -> Callable[[bytes, Any], bytes]:
-    """Return a handler of bytes for a call of mappings."""
+    """Return a handler of encoded requests for a call that takes and returns mappings."""
 
     def handle(request: bytes, context: Any) -> bytes:
         try:
@@ -210,7 +213,7 @@ def _answer_plain(call: Callable[[dict[str, Any], Any], dict[str, Any]]) -> Call
         except DecodeError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         if not isinstance(asked, dict):
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a request is a mapping")
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a request must be a mapping")
         return encode(call(asked, context))
 
     return handle

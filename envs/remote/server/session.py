@@ -1,7 +1,7 @@
-"""A session: one client's environments at a server, whose orders are done once each, however often they arrive.
+"""Session: one client's environments at a server; orders are executed once, however often they arrive.
 
-Orders are numbered from 1. An order's answer is kept until the client acknowledges it, so a stream that breaks costs
-nothing: the next one repeats the answers that were not received. The thread of the stream that is attached does all the work.
+Orders are numbered from 1. An answer is kept until the client acknowledges it, so after a broken stream the next one
+repeats the answers that were not received. The thread of the attached stream does all the work.
 """
 
 import logging
@@ -27,15 +27,20 @@ from paddock.envs.vector.storage import Layouts
 
 log = logging.getLogger("paddock.envs.remote")
 
-POLL_S = 0.5  # between looks whether a stream is over that waits for the one before
+POLL_S = 0.5  # interval of checks of a stream that waits for the previous one
 
 
 @dataclass
 class Session:
-    """Environments of one client, and how far it is with them.
+    """Environments of one client and the state of its orders.
 
     Attributes:
-        infos: whether the client receives the environments' infos.
+        venv: the environments.
+        spec: their recipe.
+        layouts: of their observations and actions.
+        infos: send the environments' infos to the client.
+        id: identifier of the session.
+        secret: authenticates the client's streams.
     """
 
     venv: VectorEnv
@@ -46,46 +51,47 @@ class Session:
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(16))
 
     def __post_init__(self) -> None:
+        """Set the remaining state."""
         self.num_envs = self.venv.num_envs  # rows
         self.attached, self.closed, self.draining = 0, False, False
         self._first = self.venv if isinstance(self.venv, MultiprocessVectorEnv) else None
         self._joint = self.venv if isinstance(self.venv, JointVectorEnv) else None
         self._steps = SessionEnvs(self.venv, self.spec, self.layouts, self.infos)
         self._accepted = 0
-        self._kept: dict[int, bytes | None] = {}  # answers by order; None: it is being done
+        self._kept: dict[int, bytes | None] = {}  # answers by order; None: in progress
         self._pending: list[PendingStep] = []
-        self._busy = np.zeros(self.num_envs, np.bool_)  # of them
+        self._busy = np.zeros(self.num_envs, np.bool_)  # rows with a pending step
         self._latest = np.zeros(self.num_envs, np.int64)  # step of each row
         self._stream: FrameStream | None = None
         self._gone_since = time.monotonic()
         self._lock = threading.Lock()  # of _stream
-        self._work = threading.Lock()  # of all else: one stream at a time
+        self._work = threading.Lock()  # of everything else: one stream at a time
 
     @property
     def steps(self) -> int:
-        """Steps of environments so far."""
+        """Return the number of environment steps so far."""
         return self._steps.steps
 
     def seen(self) -> float:
-        """Return when the client was last heard of."""
+        """Return the time of the client's last message."""
         stream = self._stream
         return max(self._gone_since, stream.seen if stream else 0.0)
 
     @property
     def is_attached(self) -> bool:
-        """Whether its client is connected."""
+        """Return whether the client is connected."""
         stream = self._stream
         return stream is not None and not stream.over
 
     def attach(self, stream: FrameStream, received: int) -> Iterator[bytes]:
-        """Serve a stream that replaces the one before: first the answers its client lacks, then its orders."""
+        """Serve a stream that replaces the previous one: repeat missing answers, then execute its orders."""
         with self._lock:
-            if stream.over:  # its client has hung up, and may have another by now, which is not to be cut
+            if stream.over:  # its client has closed it and may have opened another, which must not be cut
                 return
             older, self._stream = self._stream, stream
         if older is not None:
             older.cut()
-        while not self._work.acquire(timeout=POLL_S):  # the older one may be at work for long
+        while not self._work.acquire(timeout=POLL_S):  # the previous stream may be busy for long
             if stream.over:
                 return
         try:
@@ -106,14 +112,14 @@ class Session:
             self._work.release()
 
     def drain(self) -> None:
-        """Have the client go elsewhere, once what it asked for is done."""
+        """Finish pending orders, then send the client away."""
         self.draining = True
         with self._lock:
             if self._stream is not None:
                 self._stream.notify()
 
     def close(self) -> None:
-        """End the stream if there is one, and the environments, once they have come to the end of what they are at."""
+        """Close the stream, if any, and then the environments, after the current order."""
         self.closed = True
         with self._lock:
             if self._stream is not None:
@@ -133,17 +139,17 @@ class Session:
                     yield encode_frame(Kind.GOODBYE, [])
                     return
             except WaitInterrupted:
-                continue  # the client has not been told that it was accepted, and asks again
-            except Exception as error:  # of an order that is malformed, or of a bug
+                continue  # the order was not acknowledged; the client will repeat it
+            except Exception as error:  # a malformed order, or a bug
                 log.exception("session %s ends", self.id)
-                self.closed, said = True, " ".join(str(error).split())
+                self.closed, text = True, " ".join(str(error).split())
                 yield encode_frame(
-                    Kind.FAILED, [0, "session", f"the session was closed ({type(error).__name__}: {said})"]
+                    Kind.FAILED, [0, "session", f"the session was closed ({type(error).__name__}: {text})"]
                 )
                 return
 
     def _take(self, frame: Frame) -> Iterator[bytes]:
-        """Do an order that is the next one; repeat the answer to an earlier one."""
+        """Execute the next order, or repeat the answer to an earlier one."""
         if frame.kind not in ORDERS or [type(one) for one in frame.header[:2]] != [int, int]:
             raise DecodeError(f"{frame.kind.name} with header {str(frame.header)[:80]} is no order")
         seq, acked = frame.header[:2]
@@ -162,7 +168,7 @@ class Session:
         while self._pending:
             yield from self._finish(0)
         try:
-            answer = self._steps.do(seq, frame, quiet)
+            answer = self._steps.execute(seq, frame, quiet)
         except DecodeError:
             raise
         except PaddockError as error:
@@ -174,9 +180,9 @@ class Session:
             yield self._keep(seq, answer)
 
     def _step(self, seq: int, frame: Frame, quiet: bool) -> Iterator[bytes]:
-        """Have environments step."""
+        """Start a step of environments."""
         rows = decode_rows(frame.header[2], self.num_envs)
-        while self._busy[rows].any():  # a replay's steps follow each other
+        while self._busy[rows].any():  # replayed steps follow each other
             yield from self._finish(0)
         self._accept(seq, quiet)
         try:
@@ -188,7 +194,7 @@ class Session:
             return
         self._pending.append(PendingStep(seq, rows, quiet))
         self._busy[rows] = True
-        # Who acts on a step's outcome has it, though earlier ones may still be under way, and not acknowledged.
+        # A client that acts on a step's outcome has received it, even if it has not acknowledged earlier ones.
         for one in set(self._latest[rows].tolist()):
             self._kept.pop(one, None)
         self._latest[rows] = seq
@@ -199,7 +205,7 @@ class Session:
             self._kept[seq] = None
 
     def _advance(self, stream: FrameStream) -> Iterator[bytes]:
-        """Wait for environments, or until a frame comes."""
+        """Wait for environments, or for a frame."""
         first: int | None = 0
         if self._first is not None:
             try:
@@ -212,7 +218,7 @@ class Session:
             yield from self._finish(first)
 
     def _finish(self, k: int) -> Iterator[bytes]:
-        """Finish a pending step; where the wait for it is called away, it stays pending."""
+        """Finish a pending step, which stays pending if the wait is interrupted."""
         step = self._pending[k]
         failed: VectorMisuse | None = None
         try:
@@ -240,7 +246,7 @@ class Session:
             yield self._keep(seq, encode_frame(Kind.FAILED, [seq, kind, str(error)]))
 
     def _fail_pending(self, error: Exception) -> Iterator[bytes]:
-        """Fail all pending steps with one environment; the client will reset them."""
+        """Fail all pending steps because of one environment; the client will reset them."""
         seqs = sorted(step.seq for step in self._pending)
         self._pending.clear()
         self._busy[:] = False

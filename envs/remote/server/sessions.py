@@ -1,4 +1,4 @@
-"""All sessions of a server: opened where there is room, found again by number and secret, ended with their clients."""
+"""Registry of a server's sessions: open within the capacity, find by identifier and secret, end with their clients."""
 
 import dataclasses
 import logging
@@ -24,40 +24,36 @@ from paddock.envs.vector.storage import Layouts
 
 log = logging.getLogger("paddock.envs.remote")
 
-POLL_S = 0.5  # between looks for clients that have gone
-LEAVE_S = 5.0  # for environments to come to the end of a step, where the server goes
+POLL_S = 0.5  # interval of checks for expired leases
+LEAVE_S = 5.0  # time for environments to finish a step when the server closes
 
 
 class Sessions:
-    """The sessions of a server; methods are called by any thread.
+    """Sessions of a server (thread-safe).
 
     Attributes:
-        capacity: environments in all.
-        most: environments that one session may have.
-        rows: environments in use, or reserved.
+        capacity: number of environments.
+        most: largest number of environments per session.
+        rows: environments in use or reserved.
     """
 
     def __init__(
-        self, spec: EnvSpec, vec: Vec, layouts: Layouts, settings: ServerSettings, going: threading.Event
+        self, spec: EnvSpec, vec: Vec, layouts: Layouts, settings: ServerSettings, stopping: threading.Event
     ) -> None:
-        """Have room for as many environments as the recipe has.
-
-        Args:
-            going: set once no more sessions are opened.
-        """
+        """Start without sessions, with a capacity of `vec.num_envs`; `stopping` refuses new sessions once it is set."""
         self._spec, self._vec, self._layouts, self._settings = spec, vec, layouts, settings
         self.capacity = vec.num_envs
         self.most = min(self.capacity, settings.max_envs_per_session or self.capacity)
         self._sessions: dict[str, Session] = {}
-        self.rows = self._count = 0  # the sessions that are open, or about to be
+        self.rows = self._count = 0  # number of sessions, open or reserved
         self._lock = threading.Lock()
         self._joint: dict[str, futures.Future[JointEnv]] = {}  # by name
-        self._stopping = going
+        self._stopping = stopping
         self._leases = threading.Thread(target=self._end_expired, name="leases", daemon=True)
         self._leases.start()
 
     def list(self) -> list[Session]:
-        """Return those that are open."""
+        """Return the open sessions."""
         with self._lock:
             return list(self._sessions.values())
 
@@ -65,19 +61,19 @@ class Sessions:
         """Open a session.
 
         Raises:
-            Unavailable: there is no room now.
-            PaddockError: the request is no good, or its environments cannot be made.
+            Unavailable: the capacity is used up.
+            PaddockError: the request is invalid, or its environments cannot be made.
         """
         try:
             num_envs, mode = int(asked["num_envs"]), AutoresetMode[asked["autoreset"]]
             groups, agent_id_feature = int(asked.get("groups", 1)), bool(asked.get("agent_id_feature", False))
         except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"no session is opened with {error!r}") from None
+            raise ConfigError(f"invalid request of a session: {error!r}") from None
         require(min(num_envs, groups) >= 1, f"num_envs={num_envs} and groups={groups} must be >= 1")
         id, world, arguments = asked.get("environment"), asked.get("world"), asked.get("arguments")
-        require(id == self._spec.id, f"another environment is asked for than {self._spec.id}, which is served here now")
+        require(id == self._spec.id, f"{id} is requested, and this server has {self._spec.id}")
         free = arguments is None or (world is None and self._settings.free_arguments)
-        require(free, "arguments are those of the server here; start it with serve.free_arguments=true")
+        require(free, "arguments are fixed by the server; start it with serve.free_arguments=true")
         rows = num_envs if world is None else 0  # a joint environment is reserved for its first client
         with self._lock:
             self._reserve(rows, sessions=1)
@@ -99,26 +95,26 @@ class Sessions:
             raise
         with self._lock:
             self._sessions[session.id] = session
-        if self._stopping.is_set():  # since it was asked for
+        if self._stopping.is_set():  # since the request
             self.end(session)
         return session
 
     def find(self, id: Any, secret: Any) -> Session | None:
-        """Return the session of a number and its secret."""
+        """Return a session by its identifier and secret; None if there is none."""
         with self._lock:
             session = self._sessions.get(id) if type(id) is str else None
         good = session is not None and type(secret) is bytes and secrets.compare_digest(session.secret, secret)
         return session if good else None
 
     def end(self, session: Session) -> None:
-        """End a session and its environments; there is room for others."""
+        """End a session and its environments, and free its capacity."""
         with self._lock:
             if self._sessions.pop(session.id, None) is None:
                 return
         venv = session.venv
         try:
             session.close()
-        finally:  # whatever its environments raise, there is room for others
+        finally:  # free the capacity, whatever its environments raise
             with self._lock:
                 self._count -= 1
                 if not isinstance(venv, JointVectorEnv):
@@ -128,7 +124,7 @@ class Sessions:
                     del self._joint[venv.joint.name]
 
     def close(self) -> bool:
-        """End all sessions except those that are at work for too long; returns whether none is left."""
+        """End all sessions; return False if some are still busy after LEAVE_S."""
         with self._lock:
             sessions, self._sessions = list(self._sessions.values()), {}
         ends = [threading.Thread(target=session.close, name="end", daemon=True) for session in sessions]
@@ -140,7 +136,7 @@ class Sessions:
         return not any(end.is_alive() for end in ends)
 
     def join(self) -> None:
-        """Wait for the thread that looks for clients that have gone."""
+        """Wait for the thread that ends expired sessions."""
         self._leases.join(5.0)
 
     def _reserve(self, num_envs: int, sessions: int = 0) -> None:
@@ -151,39 +147,39 @@ class Sessions:
         require(num_envs <= self.most, f"{what}; ask for fewer, or start the server with a larger vec.num_envs")
         if self.rows + num_envs > self.capacity or self._count + sessions > most:
             used = f"{self.rows} of {self.capacity} environments and {self._count} of {most} sessions are in use"
-            raise Unavailable(f"{used}, and {num_envs} more environments are asked for")
+            raise Unavailable(f"{used}, and {num_envs} more environments are requested")
         self.rows += num_envs
         self._count += sessions
 
     def _join(self, name: str, client: str, agents: Sequence[str], mode: AutoresetMode) -> JointVectorEnv:
-        """Return agents in the joint environment of a name, which is made for the first who asks.
+        """Return a client's agents in a joint environment, which is made for its first client.
 
         Raises:
-            ConfigError: there are no such agents.
+            ConfigError: the agents are invalid.
             VectorMisuse: another client has them.
-            Unavailable: there is no room, or the client that has them is away.
+            Unavailable: there is no capacity, or the client that has them is disconnected.
         """
         known = self._layouts.agents
-        require(len(known) > 1, f"{self._spec.id} has one agent, and a joint world several clients")
+        require(len(known) > 1, f"{self._spec.id} has one agent, which cannot be shared; leave vec.world out")
         good = agents and set(agents) <= set(known) and len(set(agents)) == len(agents)
-        require(bool(good), f"agents={agents} are not some of {self._spec.id}'s, each once: {', '.join(known)}")
+        require(bool(good), f"agents={agents} must be distinct agents of {self._spec.id}: {', '.join(known)}")
         try:
             return JointVectorEnv(self._joint_env(name), client, agents, mode)
         except VectorMisuse as error:
             if not self._are_away(name, agents):
                 raise
             lease_s = self._settings.lease_s
-            raise Unavailable(f"{error}, who is away, for serve.lease_s={lease_s:g} at the most") from None
+            raise Unavailable(f"{error}; that client is disconnected, for at most serve.lease_s={lease_s:g}") from None
 
     def _joint_env(self, name: str) -> JointEnv:
-        """Return the joint environment of a name, without waiting for others that are being made."""
+        """Return or make the joint environment of a name, without blocking those of other names."""
         with self._lock:
-            mine = name not in self._joint
-            if mine:
+            is_first = name not in self._joint
+            if is_first:
                 self._reserve(1)
                 self._joint[name] = futures.Future()
             made = self._joint[name]
-        if mine:
+        if is_first:
             try:
                 made.set_result(JointEnv(name, self._make(self._spec, 1, AutoresetMode.DISABLED), self._layouts))
             except BaseException as error:
@@ -194,7 +190,7 @@ class Sessions:
         return made.result()
 
     def _are_away(self, world: str, agents: Sequence[str]) -> bool:
-        """Return whether no client that has one of these seats is connected."""
+        """Return whether all clients that have one of these agents are disconnected."""
         attached = [one.venv for one in self.list() if one.is_attached and isinstance(one.venv, JointVectorEnv)]
         return not any(venv.joint.name == world and set(venv.agents) & set(agents) for venv in attached)
 
@@ -207,12 +203,12 @@ class Sessions:
         )
 
     def _end_expired(self) -> None:
-        """End sessions whose clients have gone."""
+        """End sessions whose leases have expired."""
         while not self._stopping.wait(POLL_S):
             now = time.monotonic()
             with self._lock:
                 silent = [one for one in self._sessions.values() if now - one.seen() > self._settings.lease_s]
             for session in silent:
-                log.warning("session %s ends: nothing was heard for %g s", session.id, self._settings.lease_s)
-                # An environment may be at work for as long as it likes, and others' leases end meanwhile.
+                log.warning("session %s ends: no message for %g s", session.id, self._settings.lease_s)
+                # In a thread: a busy environment must not delay other sessions.
                 threading.Thread(target=self.end, args=(session,), name="end", daemon=True).start()

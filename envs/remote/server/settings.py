@@ -9,7 +9,7 @@ from paddock.envs.ranges import AT_LEAST_ONE, POSITIVE, Range, check_fields
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """Where a server listens, whom it admits, and how much room it has."""
+    """Address, access and capacity of a server."""
 
     address: str
     address_file: str | None
@@ -24,4 +24,5 @@ class ServerSettings:
     free_arguments: bool
 
     def __post_init__(self) -> None:
+        """Check the fields."""
         check_fields(self)

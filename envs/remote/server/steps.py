@@ -1,4 +1,4 @@
-"""Orders of a session, carried out on its environments: frames in, frames out."""
+"""Execution of a session's orders on its environments: frames in, frames out."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +16,12 @@ from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import are_whole, envs_of
 
 NO_ROWS = np.zeros(0, np.intp)
-ARRAYS = ("final_obs", "_final_obs", "env_id")  # of infos, which a frame has beside them
+ARRAYS = ("final_obs", "_final_obs", "env_id")  # info keys that frames carry as arrays
 
 
 @dataclass
 class PendingStep:
-    """Environments at work on a step."""
+    """Step in progress."""
 
     seq: int
     rows: RowIndex
@@ -29,10 +29,10 @@ class PendingStep:
 
 
 class SessionEnvs:
-    """Environments of one session, and where their episodes are.
+    """Environments of one session and the state of their episodes.
 
     Attributes:
-        steps: of environments, so far.
+        steps: environment steps so far.
     """
 
     def __init__(
@@ -42,32 +42,28 @@ class SessionEnvs:
         layouts: Layouts,
         infos: bool,
     ) -> None:
-        """Take environments over.
-
-        Args:
-            infos: whether the client receives the environments' infos.
-        """
+        """Take environments; `infos` sends theirs to the client."""
         self._venv, self._spec, self._infos = venv, spec, infos
         self._joint = venv if isinstance(venv, JointVectorEnv) else None
         N = self.num_envs = venv.num_envs
         self.steps = 0
-        self._observation = np.zeros(N, layouts.observation.row)  # latest, while a client replays
+        self._observation = np.zeros(N, layouts.observation.row)  # latest, during a replay
         self._action = np.zeros(0, layouts.action.row)
         self._seats, self._several = venv.seats, layouts.seats > 1
         self._reports_ends = venv.autoreset is AutoresetMode.SAME_STEP or self._several
         self._beside = (*ARRAYS, "acts", "over") if self._several else ARRAYS
-        self._acts = np.ones(N, np.bool_)  # whose action the next step takes
+        self._acts = np.ones(N, np.bool_)  # rows whose action the next step takes
         self._return, self._length = np.zeros(N), np.zeros(N, np.int64)  # of running episodes
 
     def send(self, frame: Frame, rows: RowIndex) -> None:
-        """Have environments step by actions."""
+        """Start a step with a frame's actions."""
         reader = ArrayReader(frame.body)
         actions = reader.take_like(self._action, count_rows(rows))
         reader.finish()
         self._venv.send(actions, rows)
 
-    def do(self, seq: int, frame: Frame, quiet: bool) -> bytes:
-        """Do an order that is no step; return its answer."""
+    def execute(self, seq: int, frame: Frame, quiet: bool) -> bytes:
+        """Execute an order other than a step; return its answer."""
         match frame.kind:
             case Kind.STATE:
                 return self._state(seq)
@@ -132,7 +128,7 @@ class SessionEnvs:
     ) -> tuple[RowIndex, dict[str, Any], Any]:
         rows = decode_rows(encoded, self.num_envs)
         if not are_whole(rows, self._seats):
-            raise DecodeError("a reset has not whole environments")
+            raise DecodeError("a reset must have whole environments")
         every: list[int | None] = [None] * self._venv.worlds
         for i, seed in zip(numbers(envs_of(rows, self._seats)), seeds, strict=True):
             every[i] = seed
@@ -143,7 +139,7 @@ class SessionEnvs:
         return rows, infos, observation
 
     def _signal(self, seq: int, key: str, value: Any, number: int) -> bytes:
-        """Give every environment a key and a value."""
+        """Deliver a signal to every environment."""
         if len(encode(value)) > MAX_SIGNAL:
             raise DecodeError(f"the value of a signal has more than {MAX_SIGNAL} bytes")
         if not self._spec.made.takes_signals:
@@ -155,15 +151,15 @@ class SessionEnvs:
         return encode_frame(Kind.OUTCOME, [seq, None, 0])
 
     def _state(self, seq: int) -> bytes:
-        """Return where the environments are after a replay."""
+        """Return the state of the environments after a replay."""
         return encode_frame(Kind.OUTCOME, [seq, None, 0], [self._observation, self._return, self._length])
 
     def _lives(self, rows: RowIndex) -> list[NDArray[Any]]:
-        """Return the flags of living and acting agents; empty where there is one agent."""
+        """Return the flags of living and acting agents; empty for single-agent environments."""
         return [self._venv.alive[rows], self._acts[rows]] if self._several else []
 
     def _encode_infos(self, infos: dict[str, Any]) -> bytes | None:
-        """Return infos in bytes, without those that the client derives from arrays; None where none are left."""
+        """Encode infos without those that frames carry as arrays; None if none are left."""
         if not self._infos:
             return None
         left = {key: value for key, value in infos.items() if key not in self._beside}

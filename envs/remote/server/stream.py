@@ -1,4 +1,4 @@
-"""A server's side of a stream: a client's frames as they arrive."""
+"""The server's side of a stream: a client's frames."""
 
 import logging
 import queue
@@ -11,19 +11,20 @@ from paddock.envs.remote.frames import Frame, Kind, decode_frame
 
 log = logging.getLogger("paddock.envs.remote")
 
-MAX_QUEUED = 64  # frames that wait for the session, before no more are read from the network
-FULL_S = 0.01  # between looks whether there is room again
+MAX_QUEUED = 64  # waiting frames above which no more are read from the network
+FULL_S = 0.01  # interval of checks whether the queue has space again
 
 
 class FrameStream:
     """A client's frames, read by a separate thread.
 
     Attributes:
-        over: nothing more comes, or is to be done here.
-        wake: has the thread that waits for environments look here.
+        over: the stream has ended.
+        wake: wakes the thread that waits for environments.
     """
 
     def __init__(self, requests: Iterator[bytes], context: Any) -> None:
+        """Start to read frames."""
         self.over = False
         self.context = context
         self.wake: Callable[[], None] = lambda: None
@@ -33,18 +34,18 @@ class FrameStream:
 
     @property
     def seen(self) -> float:
-        """When a frame came last; now while none is read, as heartbeats wait with the others."""
+        """Return the time of the last frame; the current time while a full queue keeps heartbeats from being read."""
         return time.monotonic() if self._full and not self.over else self._seen
 
     def next(self, block: bool, timeout_s: float | None = None) -> Frame | None:
-        """Return the next frame; None where there is none yet, or something else has changed."""
+        """Return the next frame; None if there is none yet or the state has changed."""
         try:
             return self._frames.get(block, timeout_s)
         except queue.Empty:
             return None
 
     def has_news(self) -> bool:
-        """Return whether there is anything to look at."""
+        """Return whether a frame or a change is waiting."""
         return not self._frames.empty()
 
     def notify(self) -> None:
@@ -70,7 +71,7 @@ class FrameStream:
                     self._full = True
                     time.sleep(FULL_S)
                 self._full = False
-        except Exception as error:  # a malformed frame, or gRPC's way to say that the client has gone
+        except Exception as error:  # a malformed frame, or the client has disconnected
             log.debug("a stream ends: %s", error)
         self.over = True
         self.notify()

@@ -65,7 +65,7 @@ def test_an_environment_that_does_not_come_back_is_named(serve: Any) -> None:
         venv.step(np.zeros(N, np.int64))
         servers[0].close()
         serve(spec, address=servers[0].address)
-        with pytest.raises(EnvError, match=r"environment 0 \(ClearLastAction-v0\) did not come back .*env.fresh=true"):
+        with pytest.raises(EnvError, match=r"environment 0 \(ClearLastAction-v0\) did not return .*env.fresh=true"):
             venv.step(np.zeros(N, np.int64))
 
 
@@ -82,7 +82,7 @@ def test_an_info_that_cannot_be_said_is_named(serve: Any) -> None:
         assert "fine" not in venv.step(np.zeros(N, np.int64))[4]
 
 
-@pytest.mark.parametrize("where", ["receive", "do"])
+@pytest.mark.parametrize("where", ["receive", "execute"])
 def test_an_unexpected_error_ends_its_session_alone(serve: Any, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     def fail(*given: Any) -> Any:
         monkeypatch.undo()
@@ -96,7 +96,7 @@ def test_an_unexpected_error_ends_its_session_alone(serve: Any, monkeypatch: pyt
         channel.send(begin(1))
         assert [channel.receive().kind for _ in range(2)] == [Kind.ATTACHED, Kind.OUTCOME]
         monkeypatch.setattr(steps.SessionEnvs, where, fail)
-        channel.send(begin(2) if where == "do" else turn(2))
+        channel.send(begin(2) if where == "execute" else turn(2))
         wait_until(lambda: len(server.sessions.list()) == 1, 20)
         told = channel.receive()
         assert told.kind is Kind.FAILED and told.header[0] == 0

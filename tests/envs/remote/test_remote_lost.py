@@ -171,7 +171,9 @@ def test_servers_that_are_lost_at_the_same_step_end_the_run_in_one_line(
         for _ in range(2):
             venv.step(np.zeros(N, np.int64))
         monkeypatch.setattr(SessionEnvs, "receive", lose)
-        with pytest.raises(EnvError, match=r", as were 10 before it at the same step; .* serve vec=multiprocess"):
+        with pytest.raises(
+            EnvError, match=r", as were 10 servers before it at the same step; .* serve vec=multiprocess"
+        ):
             venv.step(np.zeros(N, np.int64))
         assert venv.restarts == 10 and len(lost) == 11
 
@@ -273,7 +275,7 @@ def test_without_replay_a_lost_server_ends_the_run_in_one_line(serve: Any) -> No
         venv.begin(1)
         server.close()
         serve(COUNTING, address=server.address)
-        with pytest.raises(EnvError, match=r"vec.lost=fail; go on by the same command") as caught:
+        with pytest.raises(EnvError, match=r"vec.lost=fail; resume with the same command") as caught:
             venv.step(np.zeros(N, np.int64))
         assert "\n" not in str(caught.value)
 
@@ -283,7 +285,7 @@ def test_a_server_that_stays_away_ends_the_run_in_one_line(serve: Any) -> None:
     with closing(remote(server.address, wait_s=0.3).make(COUNTING)) as venv:
         venv.begin(1)
         server.close()
-        with pytest.raises(EnvError, match=r"cannot be reached .*for 0.3 s\); start its server again") as caught:
+        with pytest.raises(EnvError, match=r"cannot be reached .*for 0.3 s\); restart its server") as caught:
             venv.step(np.zeros(N, np.int64))
         assert "\n" not in str(caught.value)
 

@@ -128,7 +128,7 @@ def test_a_client_that_joined_mid_episode_resumes_where_it_was(serve: Any) -> No
         server.close()
         serve(spec, Serial(num_envs=1), address=server.address)
         again = pool.submit(first.step, {"a": 7})
-        with pytest.raises(EnvError, match="which came to world game in the midst of an episode") as caught:
+        with pytest.raises(EnvError, match="joined world game during an episode") as caught:
             third.step({"b": 8})
         assert "\n" not in str(caught.value)
         first.close()

@@ -160,9 +160,9 @@ def ask(server: Any, arguments: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ([{"_target_": "os.system"}, [{"length": 1.0}]], "_target_=os.system: text is the server's to choose"),
-        ([{}, [{"length": np.array([0.5, [b"passwd"]], object)}]], "text is the server's to choose"),
-        ([{}, [{"length": 1.0, "_target_": "os.system"}]], r"_target_=os\.system: text is the server's to choose"),
+        ([{"_target_": "os.system"}, [{"length": 1.0}]], "_target_=os.system: only the server may choose text"),
+        ([{}, [{"length": np.array([0.5, [b"passwd"]], object)}]], "only the server may choose text"),
+        ([{}, [{"length": 1.0, "_target_": "os.system"}]], r"_target_=os\.system: only the server may choose text"),
         ([{}, [{"length": np.zeros(2)}]], r"PoleLength refuses \{'length': array"),
         ([{}, []], "arguments are of 0 wrappers, and 1 are served"),
     ],

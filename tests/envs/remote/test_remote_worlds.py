@@ -128,9 +128,9 @@ def test_pettingzoos_own_tests_pass_at_a_server(serve: Any) -> None:
 @pytest.mark.parametrize(
     ("actions", "named"),
     [
-        ({"ann": 1, "zoe": 1}, r"an action is given for \['zoe'\], and \['ann', 'bob', 'cy'\] live"),
-        ({"bob": 1}, r"\['ann'\] act and have no action; give one for each of \['ann'\]"),
-        ({"ann": "up"}, r"the action of ann has .*; take one of Discrete"),
+        ({"ann": 1, "zoe": 1}, r"an action is given for \['zoe'\]; living agents are \['ann', 'bob', 'cy'\]"),
+        ({"bob": 1}, r"no action for \['ann'\]; pass one for each of \['ann'\]"),
+        ({"ann": "up"}, r"the action of ann has .*; pass one of Discrete"),
     ],
 )
 def test_a_wrong_action_is_one_clear_line(serve: Any, actions: Any, named: str) -> None:
@@ -145,7 +145,7 @@ def test_a_wrong_action_is_one_clear_line(serve: Any, actions: Any, named: str) 
 
 def test_one_agent_and_several_have_a_class_each(serve: Any) -> None:
     several, one = serve(WORLDS["roles"]).address, serve(CARTPOLE).address
-    with pytest.raises(ConfigError, match="serves toy_worlds:Skirmish, a world of 4 agents; take a RemoteParallelEnv"):
+    with pytest.raises(ConfigError, match="serves toy_worlds:Skirmish with 4 agents; use RemoteParallelEnv"):
         RemoteEnv(several)
     with closing(make(one)) as env:
         assert isinstance(env, RemoteEnv)
@@ -185,10 +185,10 @@ def test_seats_that_cannot_be_told_are_refused(serve: Any) -> None:
             plain,
             replace(here[plain], agent_id_feature=True),
             "game",
-            "seats of vec.world are not told; leave it at false",
+            "is not supported with vec.world; leave it at false",
         ),
-        (telling, replace(here[telling], agent_id_feature=True), None, "tells them already; leave it at false"),
-        (telling, spec, None, "tells agents their seats; say algo.agent_id_feature=true"),
+        (telling, replace(here[telling], agent_id_feature=True), None, "adds it already; leave it at false"),
+        (telling, spec, None, "adds agent ids; set algo.agent_id_feature=true"),
     ):
         with pytest.raises(ConfigError, match=said):
             remote(address, world=joint).check(recipe)

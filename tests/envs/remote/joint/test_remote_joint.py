@@ -237,7 +237,7 @@ def test_clients_without_a_seed_share_and_resume_the_named_one(serve: Any, seeds
 @pytest.mark.parametrize(
     ("agents", "named"),
     [
-        (["one_0", "nobody"], "are not some of toy_worlds:Skirmish's, each once: other_0, one_1"),
+        (["one_0", "nobody"], "must be distinct agents of toy_worlds:Skirmish: other_0, one_1"),
     ],
 )
 def test_seats_that_there_are_not_are_refused(serve: Any, agents: Any, named: str) -> None:
@@ -254,7 +254,7 @@ def test_a_seat_is_one_clients_and_a_world_of_one_agent_has_none_to_share(serve:
             RemoteParallelEnv(address, world="game", agents=["one_1", "one_2"])._open()
         with pytest.raises(EnvError, match="1 of 1 environments"):
             RemoteParallelEnv(address, world="another", agents=["one_1"], wait_s=0.0)._open()
-    with pytest.raises(ConfigError, match=r"agents=.* are seats of a joint world; name one by world"):
+    with pytest.raises(ConfigError, match=r"agents=.* needs a joint environment; set world"):
         RemoteParallelEnv(address, agents=["one_1"])
 
 

@@ -220,7 +220,7 @@ def test_seats_that_a_run_cannot_have_are_one_line(serve: Any, tmp_path: Path, c
         other._open()
         refusals = {
             "vec.agents=[runner_1]": "runner_1 is another client's in world game/0; free are runner_0, runner_2",
-            "env=relay": "vec.agents are seats of what vec.address=",
+            "env=relay": "vec.agents are agents of what vec.address=",
             "vec.world=null": "needs the name of a joint environment",
         }
         for k, (word, said) in enumerate(refusals.items()):
