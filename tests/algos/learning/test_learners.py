@@ -54,7 +54,7 @@ def make(**changes: Any) -> Any:
     section: Any = OmegaConf.to_container(OmegaConf.load(ROOT / "conf/algo/ppo.yaml"))
     section = section | given | lstm | changes
     del section["name"]
-    return build("algo", section, env=CARTPOLE, vec=Serial(num_envs=5), pool=SerialPool(), seed=1)
+    return build("algo", section, env=CARTPOLE, vec=Serial(num_envs=5), pool=SerialPool(), seed=1, total_steps=None)
 
 
 def advance(ppo: Any, iterations: int) -> list[dict[str, float]]:
