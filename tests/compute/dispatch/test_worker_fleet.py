@@ -98,7 +98,7 @@ def test_a_worker_that_a_smaller_pool_lets_go_gets_no_task_on_its_way_out() -> N
 
         cluster = SimpleNamespace(worker_spec=dict(names), workers=dict(names), scale_down=scale_down)
         fleet = WorkerFleet(cluster, Bounds(1, 2), ended=nobody)
-        fleet._target, fleet._again = 2, time.monotonic() + 600
+        fleet._target, fleet._next_start = 2, time.monotonic() + 600
         await fleet.follow(0, workers)
         for worker in workers:
             worker.end.set_result(None)
