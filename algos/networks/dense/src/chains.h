@@ -72,12 +72,12 @@ static void activation_gradient(const float *h, float *grad, size_t count, int r
 /* Apply a layer with one output to rows [rows, wide_in], written to out[row * wide]; one SIMD lane per row. */
 static void single_output(const struct layer *layer, const float *weights, const float *in, int rows, float *out)
 {
-    const size_t wide = layer->wide, apart = layer->wide_in;
+    const size_t wide = layer->wide, stride = layer->wide_in;
     for (int first = 0; first < rows; first += LANES) {
         vf block[LANES], sum = splat(0);
         for (int i = 0; i < layer->in; i += LANES) {
             for (int r = 0; r < LANES; r++)
-                block[r] = *(const vf *)(in + (first + r < rows ? first + r : first) * apart + i);
+                block[r] = *(const vf *)(in + (first + r < rows ? first + r : first) * stride + i);
             transpose(block);
             for (int k = 0; k < LANES && i + k < layer->in; k++) {
                 const vf term = block[k] * weights[(i + k) * wide];
@@ -102,9 +102,9 @@ static void gather_layer(const struct pass *pass, const struct layer *layer, con
     }
 }
 
-/* Apply a chain to rows with a stride of `apart` floats, and keep the outputs of each layer. */
+/* Apply a chain to rows that are `stride` floats apart, and keep the outputs of each layer. */
 static void chain_forward(
-    const struct pass *pass, int chain, const float *parameters, const float *in, int apart, int rows
+    const struct pass *pass, int chain, const float *parameters, const float *in, int stride, int rows
 )
 {
     const struct plan *plan = pass->plan;
@@ -115,23 +115,23 @@ static void chain_forward(
         else if (layer->out == 1 && k > plan->begin[chain]) single_output(layer, weights, in, rows, pass->outputs[k]);
         else
             product(
-                in, apart, 1, layer->in, weights, layer->wide, weights + (size_t)layer->in * layer->wide,
+                in, stride, 1, layer->in, weights, layer->wide, weights + (size_t)layer->in * layer->wide,
                 pass->outputs[k], layer->wide, rows, layer->wide
             );
         if (layer->activated) activate(pass->outputs[k], (size_t)rows * layer->wide, plan->relu);
-        in = pass->outputs[k], apart = layer->wide;
+        in = pass->outputs[k], stride = layer->wide;
     }
 }
 
-/* onto[i][v] += sum over rows of a[row * apart + i] * grad[row * wide + v], in row order. */
+/* onto[i][v] += sum over rows of a[row * stride + i] * grad[row * wide + v], in row order. */
 INLINE void gradient_tile(
-    const float *a, size_t apart, const float *grad, size_t wide, float *onto, int count, int tall, int vectors
+    const float *a, size_t stride, const float *grad, size_t wide, float *onto, int count, int tall, int vectors
 )
 {
     vf sum[TILE_ROWS][TILE_VECTORS];
     for (int i = 0; i < tall; i++)
         for (int v = 0; v < vectors; v++) sum[i][v] = *(const vf_row *)(onto + i * wide + v * LANES);
-    for (int row = 0; row < count; row++, a += apart, grad += wide) {
+    for (int row = 0; row < count; row++, a += stride, grad += wide) {
         vf other[TILE_VECTORS];
         for (int v = 0; v < vectors; v++) other[v] = *(const vf_row *)(grad + v * LANES);
         for (int i = 0; i < tall; i++)
@@ -156,7 +156,7 @@ static void scatter_layer(const struct pass *pass, const struct layer *layer, co
 
 /* Accumulate a layer's gradient of weights and bias. */
 static void weights_gradient(
-    const struct pass *pass, const struct layer *layer, const float *in, int apart, const float *grad, int count,
+    const struct pass *pass, const struct layer *layer, const float *in, int stride, const float *grad, int count,
     float *onto
 )
 {
@@ -166,7 +166,7 @@ static void weights_gradient(
         const int many = j + TILE_VECTORS * LANES <= wide;
         int i = 0;
 #define TILE(tall, vectors) \
-    gradient_tile(in + i, apart, grad + j, wide, onto + (size_t)i * wide + j, count, tall, vectors)
+    gradient_tile(in + i, stride, grad + j, wide, onto + (size_t)i * wide + j, count, tall, vectors)
         if (many) {
             for (; i + TILE_ROWS <= layer->in; i += TILE_ROWS) TILE(TILE_ROWS, TILE_VECTORS);
             for (; i < layer->in; i++) TILE(1, TILE_VECTORS);
@@ -190,7 +190,7 @@ static void weights_gradient(
  * `input_gradient`, return the gradients of the chain's input [rows, wide_in] (after its activation, if it has one), in
  * `grad` or `other`, both as wide as the plan's widest layer; otherwise NULL. */
 static float *chain_backward(
-    const struct pass *pass, int chain, const float *back, const float *in, int apart, int rows, float *grad,
+    const struct pass *pass, int chain, const float *back, const float *in, int stride, int rows, float *grad,
     float *other, float *gradient, int input_gradient
 )
 {
@@ -198,14 +198,14 @@ static float *chain_backward(
     const int first = plan->begin[chain];
     for (int k = plan->begin[chain + 1] - 1; k >= first; k--) {
         const struct layer *layer = &plan->layers[k];
-        const float *taken = k > first ? pass->outputs[k - 1] : in;
+        const float *input = k > first ? pass->outputs[k - 1] : in;
         const int wide = layer->wide_in;
-        if (gradient) weights_gradient(pass, layer, taken, k > first ? wide : apart, grad, rows, gradient + layer->at);
+        if (gradient) weights_gradient(pass, layer, input, k > first ? wide : stride, grad, rows, gradient + layer->at);
         if (k == first && !input_gradient) return NULL;
         product(grad, layer->wide, 1, layer->out, back + layer->back, wide, NULL, other, wide, rows, wide);
         float *swap = grad;
         grad = other, other = swap;
-        if (k > first) activation_gradient(taken, grad, (size_t)rows * wide, plan->relu);
+        if (k > first) activation_gradient(input, grad, (size_t)rows * wide, plan->relu);
     }
     return grad;
 }

@@ -47,7 +47,7 @@ static int count_chunks(const struct plan *plan)
 
 static struct chunk chunk_of(const struct plan *plan, int number)
 {
-    const int leading = whole(plan->leading);
+    const int leading = round_up(plan->leading);
     if (number == 0) return (struct chunk){.count = leading, .wide = leading};
     const struct layer *layer = plan->layers;
     for (number--; number >= (layer->in + CHUNK) / CHUNK; layer++) number -= (layer->in + CHUNK) / CHUNK;
@@ -77,7 +77,7 @@ static void clear_shard(const struct descent *descent, int shard)
     const struct plan *plan = descent->plan;
     float *gradient = descent->gradient[shard];
     uint8_t *touched = descent->touched[shard];
-    memset(gradient, 0, whole(plan->leading) * sizeof *gradient);
+    memset(gradient, 0, round_up(plan->leading) * sizeof *gradient);
     for (int k = 0; k < plan->begin[plan->chains]; k++) {
         const struct layer *layer = &plan->layers[k];
         const size_t wide = layer->wide, bytes = wide * sizeof *gradient;

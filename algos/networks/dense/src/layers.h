@@ -41,7 +41,7 @@ struct plan {
     int widest;
 };
 
-INLINE int whole(int n) { return (n + LANES - 1) / LANES * LANES; }
+INLINE int round_up(int n) { return (n + LANES - 1) / LANES * LANES; }
 
 static void *zeros(size_t bytes)
 {
@@ -57,7 +57,7 @@ static int open_plan(struct plan *plan, const struct chain *chains, int count, i
     *plan = (struct plan){.layers = zeros(layers * sizeof *plan->layers), .chains = count, .leading = leading};
     if (!plan->layers) return -1;
     plan->relu = relu;
-    plan->parameters = whole(leading);
+    plan->parameters = round_up(leading);
     plan->flat = leading;
     struct layer *layer = plan->layers;
     for (int c = 0; c < count; c++) {
@@ -66,7 +66,7 @@ static int open_plan(struct plan *plan, const struct chain *chains, int count, i
         for (int k = 0; k < chain->layers; k++, layer++) {
             const int in = chain->sizes[k], out = chain->sizes[k + 1];
             *layer = (struct layer){
-                .in = in, .out = out, .wide_in = whole(in), .wide = whole(out), .at = plan->parameters,
+                .in = in, .out = out, .wide_in = round_up(in), .wide = round_up(out), .at = plan->parameters,
                 .flat = plan->flat, .back = plan->back, .activated = chain->activated || k + 1 < chain->layers,
                 .transposed = chain->input_gradient || k > 0, .sparse = chain->sparse && k == 0,
             };

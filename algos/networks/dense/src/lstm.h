@@ -1,8 +1,8 @@
 /* LSTM over sequences, forward and backward (Hochreiter and Schmidhuber 1997).
  *
- * Each step applies a dense layer from [inputs, hidden state] to four gates. Gates are padded with zeros to WHOLE_GATE
- * floats at every vector width, so that sums are identical. The number of shards depends on the number of rows only,
- * and their gradients are summed in order. */
+ * Each step applies a dense layer from [inputs, hidden state] to four gates. Gates are padded with zeros to
+ * GATE_MULTIPLE floats at every vector width, so that sums are identical. The number of shards depends on the number of
+ * rows only, and their gradients are summed in order. */
 
 #ifndef PADDOCK_LSTM_H
 #define PADDOCK_LSTM_H
@@ -10,7 +10,7 @@
 #include "chains.h"
 #include "descent.h"
 
-#define WHOLE_GATE 16
+#define GATE_MULTIPLE 16
 #define GATES 4           /* in torch's order: input, forget, cell (tanh), output */
 #define GRADIENT_ROWS 128 /* rows per weight-gradient product */
 
@@ -28,11 +28,11 @@ struct trace {
     float *cells;          /* [steps + 1, rows, wide], cell states */
 };
 
-INLINE int whole_gate(int n) { return (n + WHOLE_GATE - 1) / WHOLE_GATE * WHOLE_GATE; }
+INLINE int round_up_gate(int n) { return (n + GATE_MULTIPLE - 1) / GATE_MULTIPLE * GATE_MULTIPLE; }
 
 static size_t lstm_tape(const struct lstm *lstm)
 {
-    const size_t wide = whole_gate(lstm->width), back = whole_gate(lstm->in + lstm->width);
+    const size_t wide = round_up_gate(lstm->width), back = round_up_gate(lstm->in + lstm->width);
     const size_t steps = lstm->kept ? lstm->steps : 1;
     return (size_t)lstm->rows * (steps * (GATES * wide + back + wide) + (steps + 1) * wide);
 }
@@ -53,8 +53,8 @@ static void close_gates(struct gates *gates) { free(gates->weights), free(gates-
 
 static int open_gates(struct gates *gates, const struct lstm *lstm, int transposed)
 {
-    const int in = lstm->in, width = lstm->width, wide = whole_gate(width), fan_in = in + width;
-    *gates = (struct gates){in, width, wide, fan_in, whole_gate(fan_in), NULL, NULL};
+    const int in = lstm->in, width = lstm->width, wide = round_up_gate(width), fan_in = in + width;
+    *gates = (struct gates){in, width, wide, fan_in, round_up_gate(fan_in), NULL, NULL};
     const size_t row = (size_t)GATES * wide;
     gates->weights = zeros((fan_in + 1) * row * sizeof(float));
     if (transposed) gates->transposed = zeros(row * gates->back * sizeof(float));

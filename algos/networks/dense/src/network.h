@@ -66,21 +66,21 @@ INLINE float *chain_output(const struct values *values, int chain, int *wide)
 }
 
 /* Return the input of policy and value. */
-INLINE const float *features_of(const struct values *values, int *apart)
+INLINE const float *features_of(const struct values *values, int *stride)
 {
-    const float *features = chain_output(values, TRUNK, apart);
-    return features ? features : (*apart = values->model->row, values->input);
+    const float *features = chain_output(values, TRUNK, stride);
+    return features ? features : (*stride = values->model->row, values->input);
 }
 
 /* Forward pass of a block; `outputs`: compute the policy too. */
 static void network_forward(const struct values *values, const float *parameters, int rows, int outputs)
 {
     const struct model *model = values->model;
-    int apart;
+    int stride;
     chain_forward(&values->pass, TRUNK, parameters, values->input, model->row, rows);
-    const float *features = features_of(values, &apart);
-    if (outputs) chain_forward(&values->pass, POLICY, parameters, features, apart, rows);
-    chain_forward(&values->pass, VALUE, parameters, features, apart, rows);
+    const float *features = features_of(values, &stride);
+    if (outputs) chain_forward(&values->pass, POLICY, parameters, features, stride, rows);
+    chain_forward(&values->pass, VALUE, parameters, features, stride, rows);
 }
 
 #define LOWEST -3.4028235e38f /* logit of illegal actions, whose probability is then 0 */
@@ -101,19 +101,19 @@ static void network_backward(const struct values *values, const float *back, int
     const struct pass *pass = &values->pass;
     const struct plan *plan = &values->model->plan;
     const int trunk = last_layer(plan, TRUNK);
-    int apart, wide;
-    const float *features = features_of(values, &apart);
+    int stride, wide;
+    const float *features = features_of(values, &stride);
     float *given = chain_output(values, POLICY, &wide);
     memcpy(values->grad, given, (size_t)rows * wide * sizeof(float));
     float *one =
-        chain_backward(pass, POLICY, back, features, apart, rows, values->grad, values->other, gradient, trunk >= 0);
+        chain_backward(pass, POLICY, back, features, stride, rows, values->grad, values->other, gradient, trunk >= 0);
     float *spare = one == values->grad ? values->other : values->grad, *two = NULL;
     if ((given = chain_output(values, VALUE, &wide))) {
         memcpy(spare, given, (size_t)rows * wide * sizeof(float));
-        two = chain_backward(pass, VALUE, back, features, apart, rows, spare, values->third, gradient, trunk >= 0);
+        two = chain_backward(pass, VALUE, back, features, stride, rows, spare, values->third, gradient, trunk >= 0);
     }
     if (trunk < 0) return;
-    const size_t count = (size_t)rows * apart;
+    const size_t count = (size_t)rows * stride;
     for (size_t i = 0; two && i < count; i += LANES) *(vf *)(one + i) += *(const vf *)(two + i);
     activation_gradient(features, one, count, plan->relu);
     chain_backward(pass, TRUNK, back, values->input, values->model->row, rows, one, two ? two : spare, gradient, 0);

@@ -27,17 +27,17 @@ static int open_sample(struct sample *sample, int actions)
 
 static void close_sample(struct sample *sample) { free(sample->action); }
 
-/* Load one column of up to LANES rows with stride `apart`; lanes beyond `lanes` repeat the first. */
-INLINE vf column(const float *from, size_t apart, int lanes)
+/* Load one column of up to LANES rows that are `stride` apart; lanes beyond `lanes` repeat the first. */
+INLINE vf column(const float *from, size_t stride, int lanes)
 {
     float found[LANES];
-    for (int i = 0; i < LANES; i++) found[i] = from[(i < lanes ? i : 0) * apart];
+    for (int i = 0; i < LANES; i++) found[i] = from[(i < lanes ? i : 0) * stride];
     return *(const vf_row *)found;
 }
 
-INLINE void write_column(vf x, float *to, size_t apart, int lanes)
+INLINE void write_column(vf x, float *to, size_t stride, int lanes)
 {
-    for (int i = 0; i < lanes; i++) to[i * apart] = x[i];
+    for (int i = 0; i < lanes; i++) to[i * stride] = x[i];
 }
 
 /* Sample squashed actions and their log-densities from means and log standard deviations [count, wide] and noise

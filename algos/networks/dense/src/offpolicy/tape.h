@@ -37,9 +37,9 @@ static int open_tape(struct tape *tape, const struct plan *plan, int64_t rows)
     return tape->outputs && tape->grad ? 0 : -1;
 }
 
-/* Apply a chain to rows with a stride of `apart` floats, stored as rows `first` .. of the tape. */
+/* Apply a chain to rows that are `stride` floats apart, stored as rows `first` .. of the tape. */
 static void tape_forward(
-    const struct tape *tape, int chain, const float *parameters, const float *in, int apart, int64_t first, int rows
+    const struct tape *tape, int chain, const float *parameters, const float *in, int stride, int64_t first, int rows
 )
 {
     const struct plan *plan = tape->plan;
@@ -47,7 +47,7 @@ static void tape_forward(
     for (int k = plan->begin[chain]; k < plan->begin[chain + 1]; k++)
         outputs[k] = tape->outputs[k] + first * plan->layers[k].wide;
     const struct pass pass = {.plan = plan, .outputs = outputs};
-    chain_forward(&pass, chain, parameters, in, apart, rows);
+    chain_forward(&pass, chain, parameters, in, stride, rows);
 }
 
 /* Backpropagate the gradients of a chain's output; those of its input are written to `grad_input` [rows, wide_in],
@@ -70,16 +70,16 @@ static void tape_backward(
     }
 }
 
-/* onto[i][v] += sum over rows of a[row * apart + i] * grad[row * wide + v]; `fresh`: overwrite. */
+/* onto[i][v] += sum over rows of a[row * stride + i] * grad[row * wide + v]; `fresh`: overwrite. */
 INLINE void shard_tile(
-    const float *a, size_t apart, const float *grad, size_t wide, float *onto, int count, int fresh, int tall,
+    const float *a, size_t stride, const float *grad, size_t wide, float *onto, int count, int fresh, int tall,
     int vectors
 )
 {
     vf sum[TILE_ROWS][TILE_VECTORS];
     for (int i = 0; i < tall; i++)
         for (int v = 0; v < vectors; v++) sum[i][v] = splat(0);
-    for (int row = 0; row < count; row++, a += apart, grad += wide) {
+    for (int row = 0; row < count; row++, a += stride, grad += wide) {
         vf other[TILE_VECTORS];
         for (int v = 0; v < vectors; v++) other[v] = *(const vf_row *)(grad + v * LANES);
         for (int i = 0; i < tall; i++)
@@ -94,17 +94,17 @@ INLINE void shard_tile(
 
 /* The same for a layer with one output; one SIMD lane per weight, of which `tall` are used. */
 INLINE void single_tile(
-    const float *a, size_t apart, const float *grad, size_t wide, float *onto, int count, int fresh, int tall
+    const float *a, size_t stride, const float *grad, size_t wide, float *onto, int count, int fresh, int tall
 )
 {
     vf sum = splat(0);
-    for (int row = 0; row < count; row++) sum += *(const vf_row *)(a + row * apart) * grad[row * wide];
+    for (int row = 0; row < count; row++) sum += *(const vf_row *)(a + row * stride) * grad[row * wide];
     for (int i = 0; i < tall; i++) onto[i * wide] = fresh ? sum[i] : onto[i * wide] + sum[i];
 }
 
 /* Compute the gradient of a chunk of a layer's weights, given the layer's input `in`. */
 static void chunk_gradient(
-    const struct chunk *chunk, const float *in, size_t apart, const float *grad, int64_t rows, float *gradient
+    const struct chunk *chunk, const float *in, size_t stride, const float *grad, int64_t rows, float *gradient
 )
 {
     const size_t wide = chunk->wide;
@@ -115,14 +115,14 @@ static void chunk_gradient(
         for (int p = 0; p < shards; p++) {
             const int64_t first = shard_start(rows, shards, p);
             const int count = (int)(shard_start(rows, shards, p + 1) - first);
-            const float *a = in + first * apart, *grad_j = grad + first * wide + j;
+            const float *a = in + first * stride, *grad_j = grad + first * wide + j;
             int i = chunk->first;
 #define TILE(tall, vectors) \
-    shard_tile(a + i, apart, grad_j, wide, onto + (i - chunk->first) * wide + j, count, p == 0, tall, vectors)
-            if (chunk->layer->out == 1 && apart == (size_t)chunk->layer->wide_in) {
+    shard_tile(a + i, stride, grad_j, wide, onto + (i - chunk->first) * wide + j, count, p == 0, tall, vectors)
+            if (chunk->layer->out == 1 && stride == (size_t)chunk->layer->wide_in) {
                 for (; i < last; i += LANES) {
                     const int tall = last - i < LANES ? last - i : LANES;
-                    single_tile(a + i, apart, grad_j, wide, onto + (i - chunk->first) * wide, count, p == 0, tall);
+                    single_tile(a + i, stride, grad_j, wide, onto + (i - chunk->first) * wide, count, p == 0, tall);
                 }
             } else if (many) {
                 for (; i + TILE_ROWS <= last; i += TILE_ROWS) TILE(TILE_ROWS, TILE_VECTORS);
@@ -145,7 +145,7 @@ static void chunk_gradient(
 /* Take one step of Adam after the backward pass of all rows. Threads share the chunks, and must pass a barrier before
  * they use the parameters. `in` is the input of all chains; targets move by `tau`. */
 static void step_from_tape(
-    const struct tape *tape, const struct descent *descent, struct team *team, int member, const float *in, int apart,
+    const struct tape *tape, const struct descent *descent, struct team *team, int member, const float *in, int stride,
     int64_t rows, const struct adam *adam, float rate, float deviation, float tau
 )
 {
@@ -156,9 +156,9 @@ static void step_from_tape(
         const int k = chunk.layer - plan->layers;
         int begins = 0;
         for (int chain = 0; chain < plan->chains; chain++) begins |= k == plan->begin[chain];
-        const float *taken = begins ? in : tape->outputs[k - 1];
-        const size_t taken_apart = begins ? (size_t)apart : (size_t)chunk.layer->wide_in;
-        chunk_gradient(&chunk, taken, taken_apart, tape->grad[k], rows, descent->gradient[0]);
+        const float *input = begins ? in : tape->outputs[k - 1];
+        const size_t input_stride = begins ? (size_t)stride : (size_t)chunk.layer->wide_in;
+        chunk_gradient(&chunk, input, input_stride, tape->grad[k], rows, descent->gradient[0]);
         adam_step(descent, &chunk, adam, 1, rate, deviation);
         transpose_chunk(descent, &chunk);
         if (tau != 0) move_targets(descent, &chunk, tau);
