@@ -195,7 +195,7 @@ def test_who_was_cut_off_while_it_waited_may_do_anything_after(tmp_path: Path, m
     def look(self: Collector, *given: Any) -> Any:
         rollouts, end = collect(self, *given)
         seen.extend(
-            self._policy_group.each[0].architecture.inputs.layout.fields(rollouts[0].final_obs)["action_mask"].copy()
+            self._policies.specs[0].architecture.inputs.layout.fields(rollouts[0].final_obs)["action_mask"].copy()
         )
         return rollouts, end
 
