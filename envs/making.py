@@ -127,13 +127,8 @@ def _resolve_argument(value: Any, key: str) -> Any:
 def inspect_env(make: Callable[[], Any], id: str, what: str) -> EnvProperties:
     """Make an environment, return its properties and close it.
 
-    Args:
-        make: makes the environment.
-        id: its id, for messages.
-        what: "X cannot be made with Y", the message for a failing constructor.
-
     Raises:
-        ConfigError: it cannot be made or lacks spaces.
+        ConfigError: it cannot be made, for which `what` is the message, or it lacks spaces.
     """
     try:
         env = make()

@@ -41,17 +41,10 @@ def leave_to_parent(number: int, handle: Callable[[int, FrameType | None], None]
 
 
 def handle_here(number: int, handler: Any, in_forks: Any) -> tuple[Any, Any]:
-    """Handle a signal differently in this process and in its forks.
+    """Handle a signal differently in this process and in its forks; return both previous handlers.
 
-    Environments can then terminate the processes that they start with `multiprocessing`.
-
-    Args:
-        number: the signal.
-        handler: handler in this process, as for `signal.signal`.
-        in_forks: handler in forks; None: the same.
-
-    Returns:
-        Both previous handlers.
+    Environments can then terminate the processes that they start with `multiprocessing`. Handlers are those of
+    `signal.signal`; None for `in_forks` uses the same handler.
     """
     before = _in_forks.pop(number, None)
     if in_forks is not None:

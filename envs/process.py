@@ -49,14 +49,8 @@ def start_python(
 ) -> subprocess.Popen[bytes]:
     """Run code in a new Python process with this process's `sys.path`.
 
-    Args:
-        code: code to run.
-        arguments: command-line arguments.
-        flags: flags of the interpreter.
-        ignored: signals of the process group that the new process ignores.
-        number: signal sent to it, also after `os.execv`, when this process ends or releases the returned object, if any.
-        pass_fds: file descriptors that it inherits.
-        options: further arguments of `subprocess.Popen`.
+    The process ignores the signals `ignored` of its group, and the kernel sends it the signal `number`, also after
+    `os.execv`, when this process ends or releases the returned object. `options` are those of `subprocess.Popen`.
     """
     # Editable installs may use an import finder, which an interpreter without `site` lacks.
     path = sys.path if str(ROOT) in sys.path else [*sys.path, str(ROOT)]
@@ -110,14 +104,9 @@ class ChildProcess:
         pass_fds: Sequence[int] = (),
         **options: Any,
     ) -> None:
-        """Start a process that calls a function with its end of the connection.
+        """Start a process that calls a function, MODULE:NAME, with its end of the connection.
 
-        Args:
-            function: MODULE:NAME.
-            message: the first message, pickled.
-            ignored: signals that the process ignores.
-            pass_fds: file descriptors that it inherits.
-            options: further arguments of `start_python`.
+        `message` is the first message, pickled; the other arguments are those of `start_python`.
         """
         self.connection, theirs = multiprocessing.Pipe()
         module, _, name = function.partition(":")

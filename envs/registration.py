@@ -36,23 +36,15 @@ def settings_of(rules: type) -> Callable[[Given], Settings]:
 
 @dataclass(frozen=True)
 class NativeVersion:
-    """Native (C) version of an environment.
+    """Native (C) version of an environment."""
 
-    Attributes:
-        name: of its task in C.
-        settings: function from constructor arguments to the task's settings.
-        keywords: arguments that it takes besides the registered ones.
-        limit: steps after which the environment itself truncates an episode; None: never.
-        agents: it is a multi-agent environment.
-        original: the package that it reproduces; None: ours.
-    """
-
-    name: str
-    settings: Callable[[Given], Settings] = no_settings
-    keywords: tuple[str, ...] = ()
+    name: str  # of its task in C
+    settings: Callable[[Given], Settings] = no_settings  # function from constructor arguments to the task's settings
+    keywords: tuple[str, ...] = ()  # arguments that it takes besides the registered ones
+    # Steps after which the environment itself truncates an episode; None: never.
     limit: Callable[[Given], int | None] = lambda given: None
-    agents: bool = False
-    original: str | None = None
+    agents: bool = False  # it is a multi-agent environment
+    original: str | None = None  # the package that it reproduces; None: ours
 
 
 VERSIONS: dict[str, NativeVersion] = {}  # by MODULE:ID, where the module registers the environment
@@ -66,15 +58,7 @@ def register(
     max_episode_steps: int | None = None,
     native: NativeVersion | None = None,
 ) -> None:
-    """Register an environment as paddock/NAME-v0.
-
-    Args:
-        entry_point: MODULE:CLASS.
-        name: NAME; None: the class name.
-        kwargs: default arguments of the constructor.
-        max_episode_steps: time limit; None: no limit.
-        native: its native version, if there is one.
-    """
+    """Register the class of an entry point MODULE:CLASS, and its native version, as paddock/NAME-v0 (by default CLASS)."""
     module, _, of_class = entry_point.partition(":")
     id = f"paddock/{name or of_class}-v0"
     gymnasium.register(id=id, entry_point=entry_point, kwargs=dict(kwargs or {}), max_episode_steps=max_episode_steps)

@@ -28,15 +28,8 @@ def names_factory(id: str) -> bool:
 def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, agent_id_feature: bool = False) -> Any:
     """Return an environment as a `gymnasium.Env` of one agent or a `MultiAgentEnv`, with a time limit.
 
-    Args:
-        env: the environment.
-        id: its id, for messages.
-        agents: number of agents of a Gymnasium environment; None: one.
-        max_episode_steps: None: no further limit.
-        agent_id_feature: add the agent's index to observations.
-
-    Raises:
-        ConfigError: its API is not supported.
+    `agents` is the number of agents of a Gymnasium environment (None: one), and `agent_id_feature` adds the agent's index
+    to observations. Raise ConfigError if the API is not supported.
     """
     if isinstance(env, gymnasium.Env) and not offers(env, *BY_AGENT):
         # `gymnasium.make` has already limited registered environments.

@@ -48,25 +48,15 @@ def seats_of(env: Any, id: str) -> Seats:
 
 @dataclass(frozen=True)
 class Role:
-    """All seats with the same observation and action space.
+    """All seats with the same observation and action space."""
 
-    Attributes:
-        name: common stem of the agents' names, such as `adversary` for `adversary_0` and `adversary_1`.
-        seats: indices of the seats, in order.
-        agents: names of the agents.
-        observation_space: of each agent, without the parts that are left out.
-        action_space: of each agent.
-        observations: layout of observations.
-        actions: layout of actions.
-    """
-
-    name: str
-    seats: tuple[int, ...]
-    agents: tuple[str, ...]
-    observation_space: Space
-    action_space: Space
-    observations: Layout
-    actions: Layout
+    name: str  # common stem of the agents' names, such as `adversary` for `adversary_0` and `adversary_1`
+    seats: tuple[int, ...]  # indices of the seats, in order
+    agents: tuple[str, ...]  # names of the agents
+    observation_space: Space  # of each agent, without the parts that are left out
+    action_space: Space  # of each agent
+    observations: Layout  # layout of observations
+    actions: Layout  # layout of actions
 
 
 def join_spaces(roles: Sequence[Role]) -> tuple[Space, Space]:
@@ -77,17 +67,11 @@ def join_spaces(roles: Sequence[Role]) -> tuple[Space, Space]:
 
 @dataclass(frozen=True)
 class SeatRows:
-    """Layout of the rows of several roles, each as wide as the widest role's row.
+    """Layout of the rows of several roles, each as wide as the widest role's row."""
 
-    Attributes:
-        layouts: of each role; its row is at the start of the seat's row.
-        seats: of each role.
-        itemsize: bytes of a row.
-    """
-
-    layouts: tuple[Layout, ...]
-    seats: tuple[tuple[int, ...], ...]
-    itemsize: int
+    layouts: tuple[Layout, ...]  # of each role; its row is at the start of the seat's row
+    seats: tuple[tuple[int, ...], ...]  # of each role
+    itemsize: int  # bytes of a row
     plain = False
 
     @classmethod

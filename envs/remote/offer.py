@@ -33,33 +33,19 @@ LONG = 100_000  # time limit of environments that have none
 
 @dataclass(frozen=True)
 class Offer:
-    """Environment that a server offers.
+    """Environment that a server offers."""
 
-    Attributes:
-        address: of the server.
-        environment: its recipe, as plain data.
-        roles: roles of its agents.
-        metadata: of the environment.
-        vec: name of the server's vectorization.
-        free_arguments: clients may choose the arguments of the environment and its wrappers.
-        versions: package versions of the server.
-        limit: steps after which episodes are truncated; None: unknown.
-        capacity: number of environments.
-        free: number of environments not in use.
-        most: largest number of environments per session.
-    """
-
-    address: str
-    environment: dict[str, Any]
-    roles: tuple[Role, ...]
-    metadata: dict[str, Any]
-    vec: str
-    free_arguments: bool
-    versions: dict[str, str]
-    limit: int | None
-    capacity: int
-    free: int
-    most: int
+    address: str  # of the server
+    environment: dict[str, Any]  # its recipe, as plain data
+    roles: tuple[Role, ...]  # roles of its agents
+    metadata: dict[str, Any]  # of the environment
+    vec: str  # name of the server's vectorization
+    free_arguments: bool  # clients may choose the arguments of the environment and its wrappers
+    versions: dict[str, str]  # package versions of the server
+    limit: int | None  # steps after which episodes are truncated; None: unknown
+    capacity: int  # number of environments
+    free: int  # number of environments not in use
+    most: int  # largest number of environments per session
 
     @classmethod
     def read(cls, address: str, description: dict[str, Any]) -> "Offer":

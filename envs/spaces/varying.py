@@ -148,15 +148,9 @@ class SequenceCodec(VaryingCodec):
     """Codec of a Sequence of at most `most` items; missing items are zeros."""
 
     def __init__(self, path: Path, lead: tuple[int, ...], most: int, key: str, item: Codec, stacked: bool) -> None:
-        """Lay out a length and the items.
+        """Lay out a length and at most `most` items, whose codec has the bound at the end of its lead.
 
-        Args:
-            path: keys and positions of the space.
-            lead: bounds of the enclosing sequences.
-            most: the bound.
-            key: configuration key that sets the bound, for messages.
-            item: codec of one item, with the bound at the end of its lead.
-            stacked: elements are batches in Gymnasium's form instead of tuples.
+        `key` is the configuration key of the bound; `stacked` elements are batches in Gymnasium's form, not tuples.
         """
         self.path, self.most, self.key, self.item, self.stacked = path, most, key, item, stacked
         self.length = NumericCodec((*path, "length"), "length", INTEGER, lead, (), (most,), (0,))
@@ -205,15 +199,9 @@ class GraphCodec(VaryingCodec):
     def __init__(
         self, path: Path, lead: tuple[int, ...], most: tuple[int, int], key: str, node: Codec, edge: Codec | None
     ) -> None:
-        """Lay out numbers of nodes and edges, their items and the links.
+        """Lay out at most `most` (nodes, edges) and the links; `edge` is None if the space has no edges.
 
-        Args:
-            path: keys and positions of the space.
-            lead: bounds of the enclosing sequences.
-            most: the bounds of nodes and edges.
-            key: configuration key that sets the bounds, for messages.
-            node: codec of a node, with its bound at the end of its lead.
-            edge: codec of an edge, likewise; None if the space has no edges.
+        The codecs have their bounds at the end of their leads; `key` is the configuration key of the bounds.
         """
         self.path, self.most, self.key, self.node, self.edge = path, most, key, node, edge
         one = ((most[0],), (0,))

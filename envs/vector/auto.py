@@ -57,12 +57,9 @@ class Auto(Vec):
         return [Serial(num_envs=N), *[Multiprocess(num_envs=N, workers=count, **faults) for count in counts]]
 
     def choose(self, spec: EnvSpec, elsewhere: bool, report: Callable[[str], None]) -> dict[str, Any]:
-        """Return the fastest layout as a configuration section.
+        """Return the fastest layout as a configuration section, and report the choice line by line.
 
-        Args:
-            spec: the environment.
-            elsewhere: environments step in the pool's workers, which already use all cores.
-            report: receives the lines of the report.
+        With `elsewhere`, environments step in the pool's workers, which already use all cores.
         """
         layouts = self.layouts()
         task = _find_native(spec)

@@ -170,14 +170,9 @@ def closes_on_interrupt(method: Method) -> Method:
 
 
 def describe(venv: VectorEnv, env: Any, layouts: "Layouts", num_envs: int, autoreset: AutoresetMode) -> None:
-    """Set the attributes of Gymnasium's vector environments.
+    """Set the attributes of Gymnasium's vector environments for N = `num_envs` rows.
 
-    Args:
-        venv: the vector environment.
-        env: one environment, or an object with its metadata and render mode.
-        layouts: layouts of observations and actions.
-        num_envs: N, rows.
-        autoreset: SAME_STEP or DISABLED.
+    `env` is one of the environments, or an object with its metadata and render mode.
 
     Raises:
         VectorMisuse: `autoreset` is not supported.

@@ -51,19 +51,10 @@ class Connection:
         claim: Mapping[str, Any],
         seats: int,
     ) -> None:
-        """Open a session.
+        """Open a session, first trying the address of index `at`.
 
-        Args:
-            endpoint: the servers.
-            at: index of the address to try first.
-            offer: the servers' offer.
-            rows: rows of the environments in the vector.
-            autoreset: name of the autoreset mode.
-            journal: the orders, for a replay.
-            known: views of observations and of returns and lengths of running episodes, [N] each, to verify a replay.
-            replay: another server may replace a lost one.
-            claim: further arguments of Open: groups, agents of a joint environment, constructor arguments.
-            seats: rows of an environment.
+        `known` are views of observations and of returns and lengths of running episodes, [N] each, which verify a
+        replay. `claim` are further arguments of Open: groups, agents of a joint environment, constructor arguments.
         """
         self.rows, self.offer, self.journal = rows, offer, journal
         self.restarts = self.reconnects = 0

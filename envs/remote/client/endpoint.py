@@ -40,21 +40,13 @@ class ConnectionLost(Exception):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Servers, and the credentials of a client.
+    """Servers, and the credentials of a client."""
 
-    Attributes:
-        addresses: of servers with the same offer; `file:PATH` is read for every connection.
-        token_file: see `security.read_token`.
-        tls: PEM files.
-        wait_s: time for which an unreachable server is retried.
-        same_versions: package versions that a server must have (see `Remote`).
-    """
-
-    addresses: tuple[str, ...]
-    token_file: str | None
-    tls: dict[str, str]
-    wait_s: float
-    same_versions: SameVersions = "run"
+    addresses: tuple[str, ...]  # of servers with the same offer; `file:PATH` is read for every connection
+    token_file: str | None  # see `security.read_token`
+    tls: dict[str, str]  # PEM files
+    wait_s: float  # time for which an unreachable server is retried
+    same_versions: SameVersions = "run"  # package versions that a server must have (see `Remote`)
 
     def connect(self, address: str) -> tuple[Any, list[tuple[str, str]]]:
         """Return a channel to a server, and the metadata of every call.

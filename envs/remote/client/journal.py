@@ -22,28 +22,17 @@ TRIM_EVERY = 256  # orders between removals of obsolete ones
 
 @dataclass
 class Order:
-    """Request of a client to a session.
+    """Request of a client to a session."""
 
-    Attributes:
-        kind: of the frame.
-        rows: of the session's environments.
-        arguments: rest of the header; for a reset: seeds, options and, in a joint environment, the episode's
-            identifier, its step, and the seed if no client chooses one.
-        actions: of a step, [n, ...].
-        position: in the journal.
-        seq: number in the session; 0: not set.
-        frame: encoded bytes.
-        answered: its outcome has been received.
-    """
-
-    kind: Kind
-    rows: RowIndex
+    kind: Kind  # of the frame
+    rows: RowIndex  # of the session's environments
+    # Rest of the header; for a reset: seeds, options and, if joint, [identifier, step, seed if no client chooses one].
     arguments: list[Any]
-    actions: NDArray[Any] | None = None
-    position: int = 0
-    seq: int = 0
-    frame: bytes = b""
-    answered: bool = False
+    actions: NDArray[Any] | None = None  # of a step, [n, ...]
+    position: int = 0  # in the journal
+    seq: int = 0  # number in the session; 0: not set
+    frame: bytes = b""  # encoded bytes
+    answered: bool = False  # its outcome has been received
 
     @property
     def header(self) -> list[Any]:

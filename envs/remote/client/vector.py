@@ -52,20 +52,10 @@ class RemoteVectorEnv(VectorEnv):
         agents: Sequence[str] | None = None,
         groups: int = 1,
     ) -> None:
-        """Open a session at each server.
+        """Open a session at each server; arguments not named here are those of `Vec` and `Remote`.
 
-        Args:
-            spec: the environment that must be served; None: any.
-            num_envs: N.
-            endpoint: the servers.
-            autoreset: see `Vec.make`.
-            copy: see `Vec.make`.
-            packed: see `Vec.make`.
-            replay: another server may replace a lost one.
-            journal_mb: megabytes of actions that are kept for replays.
-            worlds: names of N joint environments, shared with other clients; None: not joint.
-            agents: this client's agents of joint environments; None: all.
-            groups: number of equal groups that are stepped in turn; servers distribute each over their workers.
+        `spec` is the environment that must be served, or None for any. `worlds` are the names of N joint environments,
+        shared with other clients, of which this client has `agents` (None: all).
 
         Raises:
             ConfigError: a server refuses, or serves another environment.

@@ -38,21 +38,13 @@ class WaitInterrupted(Exception):
 
 @dataclass(frozen=True)
 class Start:
-    """Episode that a client requests.
+    """Episode that a client requests."""
 
-    Attributes:
-        seed: None: chosen by other clients.
-        options: of the reset.
-        episode: number of a keyed episode; None: not keyed.
-        id: identifier of an episode to which the client returns; None: a new episode.
-        next_seed: the seed if no client chooses one; None: a random one.
-    """
-
-    seed: int | None
-    options: dict[str, Any] = field(default_factory=dict)
-    episode: int | None = None
-    id: str | None = None
-    next_seed: int | None = None
+    seed: int | None  # None: chosen by other clients
+    options: dict[str, Any] = field(default_factory=dict)  # of the reset
+    episode: int | None = None  # number of a keyed episode; None: not keyed
+    id: str | None = None  # identifier of an episode to which the client returns; None: a new episode
+    next_seed: int | None = None  # the seed if no client chooses one; None: a random one
 
     def __str__(self) -> str:
         """Return a description for messages."""
@@ -61,27 +53,16 @@ class Start:
 
 @dataclass(eq=False)
 class Client:
-    """Client with some of the agents.
+    """Client with some of the agents."""
 
-    Attributes:
-        id: identifier of the client.
-        seats: indices of its agents.
-        position: of its next outcome in the environment's history; None: it has started no episode.
-        follows: its episodes restart automatically; otherwise by resets.
-        start: the episode that it requests.
-        actions: rows of its agents for the step that it requests.
-        error: raised instead of an outcome.
-        signals: (number, key, value) for its next step or reset.
-    """
-
-    id: str
-    seats: list[int]
-    follows: bool
-    position: int | None = None
-    start: Start | None = None
-    actions: NDArray[Any] | None = None
-    error: PaddockError | None = None
-    signals: list[tuple[int, str, Any]] = field(default_factory=list)
+    id: str  # identifier of the client
+    seats: list[int]  # indices of its agents
+    follows: bool  # its episodes restart automatically; otherwise by resets
+    position: int | None = None  # of its next outcome in the environment's history; None: it has started no episode
+    start: Start | None = None  # the episode that it requests
+    actions: NDArray[Any] | None = None  # rows of its agents for the step that it requests
+    error: PaddockError | None = None  # raised instead of an outcome
+    signals: list[tuple[int, str, Any]] = field(default_factory=list)  # (number, key, value) for its next step or reset
 
     @property
     def asks(self) -> bool:
@@ -105,23 +86,15 @@ class JointOutcome:
 
 @dataclass(eq=False)
 class JointStep:
-    """Reset or step, and its outcome.
+    """Reset or step, and its outcome."""
 
-    Attributes:
-        id: identifier of the episode.
-        step: index in the episode; 0: its reset.
-        seeds: of a reset, by seat: the requested seed, or else the episode's.
-        actions: rows [A] of a step; None: a reset.
-        acted: [A], agents whose actions the environment received; None: none.
-        outcome: or the error that was raised.
-    """
-
-    id: str
-    step: int = 0
+    id: str  # identifier of the episode
+    step: int = 0  # index in the episode; 0: its reset
+    # Of a reset, by seat: the requested seed, or else the episode's.
     seeds: dict[int, int] = field(default_factory=dict)
-    actions: NDArray[Any] | None = None
-    acted: NDArray[np.bool_] | None = None
-    outcome: JointOutcome | PaddockError | None = None
+    actions: NDArray[Any] | None = None  # rows [A] of a step; None: a reset
+    acted: NDArray[np.bool_] | None = None  # [A], agents whose actions the environment received; None: none
+    outcome: JointOutcome | PaddockError | None = None  # or the error that was raised
 
 
 @dataclass(eq=False)

@@ -32,23 +32,14 @@ POLL_S = 0.5  # interval of checks of a stream that waits for the previous one
 
 @dataclass
 class Session:
-    """Environments of one client and the state of its orders.
+    """Environments of one client and the state of its orders."""
 
-    Attributes:
-        venv: the environments.
-        spec: their recipe.
-        layouts: of their observations and actions.
-        infos: send the environments' infos to the client.
-        id: identifier of the session.
-        secret: authenticates the client's streams.
-    """
-
-    venv: VectorEnv
-    spec: EnvSpec
-    layouts: Layouts
-    infos: bool
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
-    secret: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+    venv: VectorEnv  # the environments
+    spec: EnvSpec  # their recipe
+    layouts: Layouts  # of their observations and actions
+    infos: bool  # send the environments' infos to the client
+    id: str = field(default_factory=lambda: secrets.token_hex(8))  # identifier of the session
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(16))  # authenticates the client's streams
 
     def __post_init__(self) -> None:
         """Set the remaining state."""

@@ -50,16 +50,9 @@ class AtariVectorEnv(LockStepVectorEnv):
         copy: bool = True,
         packed: bool = False,
     ) -> None:
-        """Load the games.
+        """Load the games; `threads` of 0 is ALE's default, and batches are always copies.
 
-        Args:
-            spec: recipe of the game.
-            num_envs: N.
-            threads: number of threads; 0: ALE's default.
-            keyed: `begin` seeds every episode, for which ALE reloads the game (about 90 ms); False: only the first.
-            autoreset: see `Vec.make`.
-            copy: ignored; batches are always copies.
-            packed: see `Vec.make`.
+        With `keyed`, `begin` seeds every episode, for which ALE reloads the game (about 90 ms); else only the first.
 
         Raises:
             ConfigError: ale-py is not installed, or the recipe is not supported by ALE.

@@ -60,17 +60,9 @@ class MultiprocessVectorEnv(VectorEnv):
     ) -> None:
         """Start the workers and wait until they have built the environments.
 
-        Args:
-            spec: recipe of each environment.
-            num_envs: N.
-            workers: W, a divisor of num_envs.
-            batch_size: a multiple of num_envs / workers.
-            autoreset: see `Vec.make`.
-            copy: see `Vec.make`.
-            packed: see `Vec.make`.
-            groups: number of groups that are stepped in turn.
-            restart: replace workers that die, hang or raise; their episodes are truncated.
-            timeout_s: time limit of one environment's step or reset.
+        `workers` divides num_envs, and `batch_size` is a multiple of num_envs / workers. With `restart`, workers that
+        die, hang or raise are replaced and their episodes truncated. `timeout_s` limits a step or reset of one
+        environment. The other arguments are those of `Vec`.
 
         Raises:
             ConfigError: the environment cannot be made, or its spaces have no known size.
