@@ -184,9 +184,9 @@ def _matches(
     )
     _print({"games": f"{episodes:,} of each two, {half}, from seed {seed}"})
     _print({"actions": played.actions()})
-    if alike := played.deterministic_opponents():
-        same = "does the same every time: where a game has no chance in it, all of two such on the same sides are equal"
-        _print({"": f"each of {', '.join(alike)} {same}"})
+    if repeating := played.deterministic_opponents():
+        same = "without chance in the game, all games of two of them with the same sides are identical"
+        _print({"": f"deterministic: {', '.join(repeating)}; {same}"})
     print("", *played.table(), "", sep="\n")
     for key, out in files.items():
         write_output(key, out, played.encode(out.suffix, description))

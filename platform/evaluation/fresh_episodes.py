@@ -115,10 +115,10 @@ def evaluate(
         spec = find_env(algorithm, run, target)
     reason = "has no action distribution to sample from; leave stochastic= out"
     require(not stochastic or can_draw(policy), f"stochastic=true: {type(algorithm).__name__} {reason}")
-    what = EvaluationSpec(spec, policy, max_steps, stochastic)
-    film = None if video is None else film_episode(what, seeds[0], video)
+    evaluation = EvaluationSpec(spec, policy, max_steps, stochastic)
+    film = None if video is None else film_episode(evaluation, seeds[0], video)
     started = time.perf_counter()
-    played = _play_all(what, seeds, workers)
+    played = _play_all(evaluation, seeds, workers)
     seconds = time.perf_counter() - started
     if video is not None and film is not None:
         write_output("video", video, film.content)
@@ -143,26 +143,26 @@ def evaluate(
     )
 
 
-def _play_all(what: EvaluationSpec, seeds: Sequence[int], workers: int | None) -> Episodes:
+def _play_all(evaluation: EvaluationSpec, seeds: Sequence[int], workers: int | None) -> Episodes:
     """Play one episode from each seed."""
     if workers is None:
-        return evaluate_policy(what, seeds, usable_cores())
+        return evaluate_policy(evaluation, seeds, usable_cores())
     recipe = Local(workers=workers, retries=3, task_timeout_s=None)
     try:
-        cloudpickle.dumps(what)
+        cloudpickle.dumps(evaluation)
     except Exception as error:  # pickling a policy's attributes may raise anything
-        reason = f"{type(what.policy).__name__} cannot be pickled ({type(error).__name__}: {error})"
+        reason = f"{type(evaluation.policy).__name__} cannot be pickled ({type(error).__name__}: {error})"
         raise ConfigError(f"workers={workers}: {reason}; leave workers= out") from error
-    size = -(-len(seeds) // (workers if runs_natively(what) else 4 * workers))
+    size = -(-len(seeds) // (workers if runs_natively(evaluation) else 4 * workers))
     shares: dict[int, Any] = {}
     with closing(
-        recipe.open({"paddock", what.env.id.partition(":")[0]} if ":" in what.env.id else {"paddock"})
+        recipe.open({"paddock", evaluation.env.id.partition(":")[0]} if ":" in evaluation.env.id else {"paddock"})
     ) as pool:
-        shared: Broadcast[Sequence[EvaluationSpec]] = pool.broadcast([what])
+        shared: Broadcast[Sequence[EvaluationSpec]] = pool.broadcast([evaluation])
         tasks = [(shared, seeds[start : start + size]) for start in range(0, len(seeds), size)]
         for done in pool.imap_unordered(evaluate_share, tasks):
             (shares[done.index],) = value_of(done)
-    return Episodes.join([shares[index] for index in sorted(shares)], len(what.env.metrics))
+    return Episodes.join([shares[index] for index in sorted(shares)], len(evaluation.env.metrics))
 
 
 def fresh_seeds(seed: int, episodes: int) -> list[int]:

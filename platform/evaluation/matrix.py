@@ -135,9 +135,9 @@ def play_matrix(algorithm: Any, pool: Pool, seeds: Sequence[int], max_steps: int
             line.show(f"played {count:,} of {scores.size:,}")
     if lost:
         first = min(lost, key=lambda done: done.index).error
-        what = "%d of %d scores are NaN because their tasks were lost; first error: %s: %s"
+        message = "%d of %d scores are NaN because their tasks were lost; first error: %s: %s"
         cells = sum(len(columns[env][some]) for env, some in (shares[done.index] for done in lost))
-        log.warning(what, cells, scores.size, type(first).__name__, first)
+        log.warning(message, cells, scores.size, type(first).__name__, first)
     return Matrix(niches, scores, steps, time.perf_counter() - started)
 
 

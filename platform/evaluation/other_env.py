@@ -59,6 +59,6 @@ def build_matching_env(algorithm: Any, section: Mapping[str, Any]) -> EnvSpec:
         )
         for kind in ("observations", "actions"):
             own, new = (getattr(one.roles[0] if one.seats > 1 else one, kind) for one in (algorithm.env, env))
-            what = f"env: {env.id} has {kind} {new.space}, but the policy was trained on {own.space}"
-            require(own == new, f"{what}; choose an environment with the same spaces")
+            problem = f"env: {env.id} has {kind} {new.space}, but the policy was trained on {own.space}"
+            require(own == new, f"{problem}; choose an environment with the same spaces")
     return env

@@ -73,14 +73,14 @@ def draw_without_screen() -> None:
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
 
 
-def film_episode(what: EvaluationSpec, seed: int, path: Path) -> Film:
+def film_episode(evaluation: EvaluationSpec, seed: int, path: Path) -> Film:
     """Record the episode of a seed, in a separate environment that renders.
 
     Raises:
         ConfigError: the environment cannot render.
     """
     draw_without_screen()
-    spec, remedy = what.env, "leave video= out"
+    spec, remedy = evaluation.env, "leave video= out"
     with closing(spec.make()) as env:
         modes, fps = env.metadata.get("render_modes") or ["none"], env.metadata.get("render_fps") or 30
     # Checked first, as Gymnasium only warns about an unsupported render mode.
@@ -101,11 +101,13 @@ def film_episode(what: EvaluationSpec, seed: int, path: Path) -> Film:
                 frame: Any = venv.envs[0].render()
             except Exception as error:
                 # A missing display, driver or package may raise anything.
-                what = f"{spec.id} cannot render ({type(error).__name__}: {error}); {remedy}"
-                raise ConfigError(f"video={path}: {what}") from error
+                problem = f"{spec.id} cannot render ({type(error).__name__}: {error}); {remedy}"
+                raise ConfigError(f"video={path}: {problem}") from error
             valid = isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.shape[2:] == (3,)
             require(valid, f"video={path}: {spec.id} does not render [H, W, 3] arrays of uint8; {remedy}")
             encoder.add(frame)
 
-        played = play_episodes(venv, drawing, alone(what, [seed], 1), [seed], cap=what.max_steps, watch=watch)
+        played = play_episodes(
+            venv, drawing, alone(evaluation, [seed], 1), [seed], cap=evaluation.max_steps, watch=watch
+        )
     return Film(float(played.returns[0]), int(played.lengths[0]), encoder.codec, encoder.finish())

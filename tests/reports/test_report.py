@@ -293,7 +293,7 @@ def test_page_is_written_beside_one_folder_or_here(main: Main, tmp_path: Path) -
     assert main(one, two) == (0, "report.html\n", "")
     assert main(one, "out=mine.html", "score=a") == (0, "mine.html\n", "")
     assert "last a;" in Reader(Path("mine.html").read_bytes()).text
-    assert main("--help")[1].startswith("Write one HTML page")
+    assert main("--help")[1].startswith("Write a self-contained HTML report")
 
 
 @pytest.mark.parametrize(
