@@ -65,7 +65,7 @@ def heights(cppn: Cppn, x: Array) -> Array:
     return values[OUTPUT]
 
 
-def relief(cppn: Cppn, length: int) -> Array:
+def height_profile(cppn: Cppn, length: int) -> Array:
     """Return the heights [length] of a course, m above its start: a flat start pad, then the network's output."""
     middle = length / 2
     ahead = slice(TERRAIN_STARTPAD + 1, None)
@@ -106,10 +106,10 @@ def mutate(
         ConfigError: no mutant had a new ground.
     """
     parent = _with_response(cppn, 1.0)
-    before = relief(parent, length)
+    before = height_profile(parent, length)
     for _ in range(TRIES):
         child = _vary(parent, generator, node_add, node_delete, weight_rate, weight_power)
-        after = relief(child, length)
+        after = height_profile(child, length)
         amplitude = float(np.abs(after).max())
         # Without a path from input to output the ground is flat.
         if not np.isfinite(amplitude) or amplitude < SAME or np.abs(after - before).max() < SAME:

@@ -59,6 +59,7 @@ class Obstacles:
     wrappers: tuple[Mapping[str, Any], ...]
 
     def __post_init__(self) -> None:
+        """Validate the fields."""
         check_fields(self)
         if self.roughness is not None:
             _check_rule("roughness", self.roughness, {"step", "max"}, ROUGHEST)
@@ -135,6 +136,7 @@ class Cppns:
     wrappers: tuple[Mapping[str, Any], ...]
 
     def __post_init__(self) -> None:
+        """Validate the fields."""
         check_fields(self)
         require(
             self.node_add + self.node_delete <= 1,
@@ -159,7 +161,7 @@ class Cppns:
 
     def distance(self, one: Encoding, other: Encoding) -> float:
         """Return the root mean square difference of heights over the course, m."""
-        apart = cppn.relief(one["cppn"], self.length) - cppn.relief(other["cppn"], self.length)
+        apart = cppn.height_profile(one["cppn"], self.length) - cppn.height_profile(other["cppn"], self.length)
         return float(np.sqrt(np.mean(apart**2)))
 
     def env_spec(self, encoding: Encoding, ground: int | None) -> EnvSpec:

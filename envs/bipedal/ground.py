@@ -1,8 +1,8 @@
-"""The ground that an encoding of POET describes (Wang et al. 2019, arXiv:1901.01753), laid without any physics.
+"""Ground generated from POET's encodings (Wang et al. 2019, arXiv:1901.01753), without physics.
 
-Grass and obstacles alternate as in Gymnasium's Hardcore, and all is drawn in its order: with roughness 1 and no
-obstacle the heights are those of BipedalWalker-v3. The rules of the obstacles are those of the authors' code
-(github.com/uber-research/poet), whose pits have real-valued widths.
+Grass and obstacles alternate and random numbers are used as in Gymnasium's Hardcore: with roughness 1 and no obstacles
+the heights are those of BipedalWalker-v3. Obstacles follow the authors' code (github.com/uber-research/poet), whose
+pits have real-valued widths.
 """
 
 import math
@@ -21,30 +21,29 @@ from paddock.envs.errors import require
 Interval = Sequence[float]  # [low, high]
 Box = tuple[float, float, float, float]  # left, bottom, right, top, m
 
-SHORTEST = 60  # points: start pad, an obstacle or two, and the last ten, which lie behind the finish
+SHORTEST = 60  # points: start pad, one or two obstacles, and the last ten, behind the finish
 LONGEST = 10_000  # points
 ROUGHEST = 10
-HIGHEST = 1000  # m, of a CPPN's ground; published ones stay within 16
-LARGEST = 100  # steps: bounds of the intervals, so that a slip of the pen does not lay ground for ever
+HIGHEST = 1000  # m, for CPPNs; published ones stay within 16
+LARGEST = 100  # steps, upper bound of intervals
 
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """An encoding: what ground there is, up to chance.
+    """Encoding of a ground, the parameters of its random generation.
 
-    Heights, widths and gaps are in steps of 0.467 m; intervals are [low, high]. None: no obstacle of the kind.
+    Heights, widths and gaps are in steps of 0.467 m; intervals are [low, high]. None: no such obstacles.
 
     Attributes:
-        roughness: how far the grass goes up and down, in [0, 10]; 1 is BipedalWalker-v3's.
+        roughness: roughness of the grass, in [0, 10]; 1 is BipedalWalker-v3's.
         pit_gap: free width of a pit, real.
-        stump_height: real.
-        stump_width: whole, high itself is not drawn; so for all whole ones.
-        stump_float: how high a stump hangs above the grass, whole.
-        stair_height: of one step, real.
-        stair_width: of one step, whole.
-        stair_steps: how many, whole.
-        cppn: the function that gives the heights instead, see `paddock.envs.bipedal.cppn`; there are then no obstacles, and
-            roughness does not count.
+        stump_height: height of a stump, real.
+        stump_width: width of a stump; an integer, like the following ones, with high exclusive.
+        stump_float: height of a stump above the grass.
+        stair_height: height of one step, real.
+        stair_width: width of one step.
+        stair_steps: number of steps.
+        cppn: network that determines the heights (`paddock.envs.bipedal.cppn`), without obstacles and roughness.
         length: points of the ground, 0.467 m apart.
     """
 
@@ -60,9 +59,10 @@ class Course:
     length: int = 200
 
     def __post_init__(self) -> None:
+        """Validate the fields."""
         require(
             is_number(self.roughness) and 0 <= self.roughness <= ROUGHEST,
-            f"env.kwargs.roughness={self.roughness!r} must be a number from 0, flat, to {ROUGHEST}; such as 1",
+            f"env.kwargs.roughness={self.roughness!r} must be a number from 0 (flat) to {ROUGHEST}, such as 1",
         )
         for key in ("pit_gap", "stump_height", "stair_height"):
             _check_real(key, getattr(self, key))
@@ -70,12 +70,12 @@ class Course:
             _check_whole(key, getattr(self, key), least)
         require(
             is_whole(self.length) and SHORTEST <= self.length <= LONGEST,
-            f"env.kwargs.length={self.length!r} must be whole, from {SHORTEST} to {LONGEST} points; 200 is Gymnasium's",
+            f"env.kwargs.length={self.length!r} must be an integer from {SHORTEST} to {LONGEST}; 200 is Gymnasium's",
         )
         if self.cppn is not None:
             cppn.check(self.cppn, "env.kwargs.cppn")
             require(
-                bool(np.abs(cppn.relief(self.cppn, self.length)).max() <= HIGHEST),
+                bool(np.abs(cppn.height_profile(self.cppn, self.length)).max() <= HIGHEST),
                 f"env.kwargs.cppn={self.cppn} rises or falls by more than {HIGHEST} m; lower weights or response",
             )
             obstacles = [key for key in ("pit_gap", "stump_height", "stair_height") if getattr(self, key) is not None]
@@ -87,25 +87,25 @@ class Course:
 
 @dataclass(frozen=True)
 class Ground:
-    """Where the walker walks."""
+    """Ground of the walker."""
 
-    x: NDArray[np.float64]  # [L] m, rising
+    x: NDArray[np.float64]  # [L] m, ascending
     y: NDArray[np.float64]  # [L] m
     boxes: NDArray[np.float64]  # [K, 4, 2] m, corners of stumps, steps and walls of pits, anticlockwise from lower left
 
 
-def lay_ground(course: Course, generator: np.random.Generator) -> Ground:
-    """Draw one ground; the same state of the generator gives the same ground."""
+def generate_ground(course: Course, generator: np.random.Generator) -> Ground:
+    """Generate a ground; equal states of the generator give equal grounds."""
     x = [i * TERRAIN_STEP for i in range(course.length)]
     if course.cppn is not None:
-        relief = cppn.relief(course.cppn, course.length)
-        return Ground(np.array(x), TERRAIN_HEIGHT + relief, np.empty((0, 4, 2)))
+        profile = cppn.height_profile(course.cppn, course.length)
+        return Ground(np.array(x), TERRAIN_HEIGHT + profile, np.empty((0, 4, 2)))
 
     kinds = _kinds(course)
     boxes: list[Box] = []
     y = [TERRAIN_HEIGHT] * TERRAIN_STARTPAD
     velocity, on_grass, end = 0.0, True, TERRAIN_STARTPAD
-    # Even a stretch that ends with the course draws the next one, as Gymnasium's does.
+    # As in Gymnasium, a stretch that ends with the course still samples the next one.
     while end <= course.length:
         count = int(generator.integers(TERRAIN_GRASS // 2, TERRAIN_GRASS))
         kind = int(generator.integers(1, len(kinds) + 1)) if on_grass and kinds else 0
@@ -125,31 +125,32 @@ def lay_ground(course: Course, generator: np.random.Generator) -> Ground:
             for _ in range(min(count, course.length - end) - 1):
                 pull = (height < TERRAIN_HEIGHT) - (height > TERRAIN_HEIGHT)
                 velocity = 0.8 * velocity + 0.01 * pull
-                velocity += (-1.0 + 2.0 * generator.random()) / SCALE  # uniform(-1, 1), to the bit, in a third the time
+                velocity += (
+                    -1.0 + 2.0 * generator.random()
+                ) / SCALE  # bit-identical to uniform(-1, 1), three times as fast
                 height += course.roughness * velocity
                 y.append(height)
             end += count
     return Ground(np.array(x), np.array(y[: course.length]), _corners(boxes))
 
 
-# Of an obstacle that begins at (x, y): the heights of the ground from there on, the boxes, and by how much (m) its last
-# point lies further left than the others' distance would have it.
-Laid = tuple[list[float], list[Box], float]
+# An obstacle at (x, y): heights of its points, boxes, and by how much (m) its last point is shifted to the left.
+Obstacle = tuple[list[float], list[Box], float]
 
 
-def _kinds(course: Course) -> list[Callable[[Course, np.random.Generator, float, float], Laid]]:
+def _kinds(course: Course) -> list[Callable[[Course, np.random.Generator, float, float], Obstacle]]:
     kinds = ((_stump, course.stump_height), (_stairs, course.stair_height), (_pit, course.pit_gap))
     return [lay for lay, interval in kinds if interval is not None]
 
 
-def _stump(course: Course, generator: np.random.Generator, x: float, y: float) -> Laid:
+def _stump(course: Course, generator: np.random.Generator, x: float, y: float) -> Obstacle:
     width = _whole(generator, course.stump_width)
     height = _real(generator, course.stump_height)
     bottom = y + _whole(generator, course.stump_float) * TERRAIN_STEP
     return [y] * width, [(x, bottom, x + width * TERRAIN_STEP, bottom + height * TERRAIN_STEP)], 0.0
 
 
-def _stairs(course: Course, generator: np.random.Generator, x: float, y: float) -> Laid:
+def _stairs(course: Course, generator: np.random.Generator, x: float, y: float) -> Obstacle:
     rise = _real(generator, course.stair_height) * TERRAIN_STEP
     upwards = generator.random() > 0.5
     width = _whole(generator, course.stair_width)
@@ -159,13 +160,13 @@ def _stairs(course: Course, generator: np.random.Generator, x: float, y: float) 
         top = y + step * rise if upwards else y - step * rise
         left = x + step * width * TERRAIN_STEP
         boxes.append((left, top - rise, left + width * TERRAIN_STEP, top))
-        # Upwards, the ground goes over the step; downwards, below it.
+        # Upwards, the ground is on top of the step; downwards, below it.
         heights += [top if upwards else top - rise] * width
     return heights, boxes, 0.0
 
 
-def _pit(course: Course, generator: np.random.Generator, x: float, y: float) -> Laid:
-    gap = 1.0 + _real(generator, course.pit_gap)  # from the left of one wall to the left of the other
+def _pit(course: Course, generator: np.random.Generator, x: float, y: float) -> Obstacle:
+    gap = 1.0 + _real(generator, course.pit_gap)  # between the left sides of the walls
     bottom = y - 4 * TERRAIN_STEP
     points = math.ceil(gap)
     walls = [(left, bottom, left + TERRAIN_STEP, y) for left in (x, x + gap * TERRAIN_STEP)]
@@ -189,12 +190,12 @@ def _corners(boxes: list[Box]) -> NDArray[np.float64]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite number, and neither text nor True."""
+    """Return whether a value is a finite real number, not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a value is a whole number, of Python's or NumPy's, and not True."""
+    """Return whether a value is an integer of Python or NumPy, not a bool."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
@@ -215,5 +216,5 @@ def _check_whole(key: str, value: Any, least: int) -> None:
     require(
         whole and least <= value[0] < value[1] <= LARGEST,
         f"env.kwargs.{key}={value!r} must be whole numbers [low, high] with {least} <= low < high <= {LARGEST}; high "
-        f"itself is not drawn, so that [{least}, {least + 1}] is always {least}",
+        f"is exclusive, so [{least}, {least + 1}] is always {least}",
     )

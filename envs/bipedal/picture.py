@@ -1,4 +1,4 @@
-"""The picture of a walker on its ground: Gymnasium's, following the walker up and down, for any length of course."""
+"""Rendering of a walker on its ground, as in Gymnasium, but with vertical scrolling and any length of course."""
 
 import itertools
 import math
@@ -20,22 +20,22 @@ SKY, CLOUD, EARTH, LIGHT_GRASS, DARK_GRASS = (
     (76, 204, 76),
 )
 STONE, RIM, POLE, CLOTH, RAY = (255, 255, 255), (153, 153, 153), (0, 0, 0), (230, 51, 0), (255, 0, 0)
-LOW, HIGH = 0.25 * HEIGHT, 0.6 * HEIGHT  # m above the lower rim, between which the walker moves without the picture
+LOW, HIGH = 0.25 * HEIGHT, 0.6 * HEIGHT  # m above the lower edge, between which the view does not scroll vertically
 
 Color = tuple[int, int, int]
 Point = Sequence[float]  # x, y, m
 
 
 def show(walker: Walker) -> NDArray[np.uint8] | None:
-    """Draw a walker on a ground of its own as it stands.
+    """Render a walker.
 
     Args:
-        walker: with what `Terrain` adds: course, ground, clouds, finish.
+        walker: walker with the attributes of `Terrain`: course, ground, clouds, finish.
 
     Returns:
-        [400, 600, 3]; None where its render mode is a window.
+        [400, 600, 3]; None if the render mode is "human".
     """
-    surface = _Scene(walker).paint()
+    surface = _Scene(walker).draw()
     if walker.render_mode == "rgb_array":
         return np.transpose(pygame.surfarray.array3d(surface), (1, 0, 2))
     window: Any = walker
@@ -51,7 +51,7 @@ def show(walker: Walker) -> NDArray[np.uint8] | None:
 
 
 class _Scene:
-    """One picture; what it is told to paint is in metres."""
+    """One image; coordinates are in metres."""
 
     def __init__(self, walker: Any) -> None:
         self.walker = walker
@@ -60,7 +60,7 @@ class _Scene:
         self.bottom = y - min(max(y, LOW), HIGH)
         self.surface = pygame.Surface((VIEWPORT_W, VIEWPORT_H))
 
-    def paint(self) -> pygame.Surface:
+    def draw(self) -> pygame.Surface:
         walker, ground = self.walker, self.walker.ground
         self.surface.fill(SKY)
         self._clouds()
@@ -80,7 +80,7 @@ class _Scene:
         return self.surface
 
     def _clouds(self) -> None:
-        # Far away: they move half as fast as the ground.
+        # Parallax: clouds move half as fast as the ground.
         for draws in self.walker.clouds.tolist():
             x = draws[0] * self.walker.course.length * TERRAIN_STEP + self.left / 2
             y = 0.75 * HEIGHT + self.bottom

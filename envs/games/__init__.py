@@ -1,6 +1,6 @@
-"""Games of our own, in plain Python: what serial vectors play, and what the C code is held to, to the bit.
+"""Games in Python, the reference for their bit-identical versions in C.
 
-Importing this registers them; the name to give is `env.id=paddock.envs.games:paddock/Game2048-v0`.
+Importing this package registers them; use `env.id=paddock.envs.games:paddock/Game2048-v0`.
 """
 
 from paddock.envs.registration import import_modules

@@ -1,4 +1,4 @@
-"""Breakout (Atari 1976) on numbers: a ball, a paddle and 72 bricks, in whole units on a court of 192 x 160."""
+"""Breakout (Atari 1976) with vector observations: a ball, a paddle and 72 bricks on an integer grid of 192 x 160."""
 
 from typing import Any
 
@@ -10,40 +10,42 @@ from paddock.envs.games.picture import BACK, INK, Picture, number, rectangle
 from paddock.envs.registration import NativeVersion, register
 
 WIDTH, HEIGHT = 192, 160
-ROWS, COLUMNS, TOP = 6, 12, 24  # of bricks; where the wall begins
+ROWS, COLUMNS, TOP = 6, 12, 24  # of bricks; top of the wall
 BRICK = (16, 8)  # width and height
-POINTS = (7, 7, 4, 4, 1, 1)  # of a brick by its row
-PADDLE, STEP, PLANE = 32, 6, 152  # length; units that it goes in a step; where it stands
-SLOPES = (-5, -4, -2, -1, 1, 2, 4, 5)  # units across a step after each eighth of the paddle, and of serves
-SLOW, FAST, FAST_ROWS = 4, 6, 2  # units up or down a step; rows whose bricks make it fast
+POINTS = (7, 7, 4, 4, 1, 1)  # per brick, by row
+PADDLE, STEP, PLANE = 32, 6, 152  # length; speed, units per step; vertical position
+SLOPES = (-5, -4, -2, -1, 1, 2, 4, 5)  # horizontal speed by the eighth of the paddle hit, and of serves
+SLOW, FAST, FAST_ROWS = 4, 6, 2  # vertical speeds; rows whose bricks make the ball fast
 LIVES = 5
-UNIT = 64.0  # in an observation, of units
+UNIT = 64.0  # units per 1.0 in observations
 COLOURS = ((200, 72, 72), (198, 108, 58), (180, 122, 48), (162, 162, 42), (72, 160, 72), (66, 72, 200))
 
 
 class Breakout(Game):
-    """Break all bricks with five balls: the paddle stays (0), goes left (1) or right (2); a brick pays 7, 4 or 1.
+    """Break all bricks with five balls.
 
-    In each step the paddle moves, then the ball: up or down, then across. Where a brick is in its way, the brick is
-    gone, and the ball stays and turns back in that direction, as it does at the walls and above. On the paddle it goes
-    up again, across by the eighth of the paddle that it hits; from there it is faster up and down if it broke a brick
-    of the upper two rows since its serve. A serve falls from below the wall, its place and direction by a linear
-    congruential generator (Numerical Recipes) whose first state is all that an episode draws. It ends with the last
-    ball or brick; all of them are worth 288.
+    Actions: 0 stay, 1 move left, 2 move right. A brick gives 7, 4 or 1 point, by row; all bricks give 288.
+
+    Each step moves the paddle, then the ball, first vertically, then horizontally. A brick in the ball's way is removed
+    and reflects the ball in that direction, as walls and ceiling do. The paddle reflects it upwards, with a horizontal
+    speed given by the eighth of the paddle that it hits, and a higher vertical speed if the ball broke a brick of the
+    upper two rows since the serve. Balls are served from below the wall, with position and direction from a linear
+    congruential generator (Numerical Recipes), whose initial state is the only random number of an episode. An episode
+    ends with the last ball or brick.
 
     Observations: `bricks`, [6, 12] bits; `motion`, [6] float32: x and y of the ball from the centre in 64 units, its
-    velocity in 8, the middle of the paddle as x, and an eighth of the balls that are left.
+    velocity in 8, the x of the paddle's centre, and an eighth of the number of balls left.
     """
 
     def __init__(self, render_mode: str | None = None) -> None:
-        """Make it."""
+        """Build the game."""
         motion = spaces.Box(-2.0, 2.0, (6,), np.float32)
         seen = spaces.Dict(bricks=spaces.MultiBinary((ROWS, COLUMNS)), motion=motion)
         super().__init__(seen, spaces.Discrete(3), render_mode)
 
     @classmethod
     def picture(cls, seen: Any) -> Picture:
-        """Draw wall, ball, paddle and how many balls are left."""
+        """Draw wall, ball, paddle and the number of balls left."""
         picture = np.full((HEIGHT, WIDTH, 3), BACK, np.uint8)
         across, up = BRICK
         for row, column in np.argwhere(seen["bricks"]):
@@ -89,7 +91,7 @@ class Breakout(Game):
         return reward, self._lives == 0 or not self._bricks.any()
 
     def _break(self, x: int, y: int) -> int:
-        """Take the brick there away, if there is one; its points."""
+        """Remove the brick at a position, if any, and return its points."""
         row, column = (y - TOP) // BRICK[1], x // BRICK[0]
         if not 0 <= row < ROWS or not self._bricks[row, column]:
             return 0

@@ -1,4 +1,4 @@
-"""What all games have in common: a choice is played, and a picture shows what is seen."""
+"""Base class of games, rendered from their observations."""
 
 from abc import abstractmethod
 from typing import Any
@@ -8,12 +8,12 @@ from paddock.envs.task_env import TaskEnv
 
 
 class Game(TaskEnv):
-    """A game of whole numbers."""
+    """Game in integer arithmetic."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012, Gymnasium's
 
     def render(self) -> Any:
-        """Return the picture, [H, W, 3]; None without a render mode."""
+        """Return an image, [H, W, 3]; None without a render mode."""
         return self.picture(self._observe()) if self.render_mode == "rgb_array" else None
 
     @classmethod

@@ -1,4 +1,4 @@
-"""2048 (Cirulli 2014): slide tiles on a board of 4 x 4, where two of a number become one of twice as much."""
+"""2048 (Cirulli 2014): slide tiles on a 4 x 4 board; two equal tiles merge into one of twice the value."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from paddock.envs.games.picture import Picture, cells, number
 from paddock.envs.registration import NativeVersion, register
 
 SIDE = 4
-MOST = 17  # the greatest tile that can be had is 2^17
+MAX_POWER = 17  # the highest possible tile is 2^17
 FOURS = 0.1  # share of new tiles that are 4 instead of 2
-LINES = tuple(  # of each action the four lines of cells, from the side that tiles slide to: up, right, down, left
+LINES = tuple(  # for up, right, down, left: the four lines of cells, from the side that tiles slide to
     tuple(tuple(start + i * across + k * along for k in range(SIDE)) for i in range(SIDE))
     for start, across, along in ((0, 1, 4), (3, 4, -1), (12, 1, -4), (0, 4, 1))
 )
@@ -27,16 +27,16 @@ COLOURS = [
 class Game2048(Game):
     """Slide all tiles up (0), right (1), down (2) or left (3).
 
-    Along each line from the side that it slides to, two equal neighbours join once; the sum of the tiles made so is the
-    reward. Then a new tile comes to an empty cell, drawn from all of them row by row: 2, or with chance 0.1 a 4. An
-    episode begins with two of them, and ends where no tile can move. An action that moves none does nothing at all.
+    Equal neighbours on a line merge once, starting from the side that tiles slide to; the reward is the sum of the
+    merged tiles. Then a 2, or with probability 0.1 a 4, appears in a random empty cell. An episode starts with two
+    tiles and ends when no tile can move. An action that moves no tile has no effect.
 
-    Observations: `action_mask`, [4] bits, which actions move a tile; `board`, [4, 4], powers of two, 0 where empty.
+    Observations: `action_mask`, [4] bits, actions that move a tile; `board`, [4, 4], exponents of two, 0 if empty.
     """
 
     def __init__(self, render_mode: str | None = None) -> None:
-        """Make it."""
-        board = spaces.MultiDiscrete(np.full((SIDE, SIDE), MOST + 1), dtype=np.uint8)
+        """Build the game."""
+        board = spaces.MultiDiscrete(np.full((SIDE, SIDE), MAX_POWER + 1), dtype=np.uint8)
         seen = spaces.Dict(action_mask=spaces.MultiBinary(4), board=board)
         super().__init__(seen, spaces.Discrete(4), render_mode)
 
@@ -83,11 +83,11 @@ class Game2048(Game):
 
 
 def slide(line: list[int]) -> tuple[list[int], int]:
-    """Slide powers of two to the front of a line; what it is then, and the sum of the tiles that were made."""
+    """Slide exponents of two to the front of a line; return the new line and the sum of the merged tiles."""
     tiles, slid, score = [power for power in line if power], [], 0
     while tiles:
         power = tiles.pop(0)
-        if tiles and tiles[0] == power < MOST:
+        if tiles and tiles[0] == power < MAX_POWER:
             power = tiles.pop(0) + 1
             score += 2**power
         slid.append(power)

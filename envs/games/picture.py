@@ -16,20 +16,20 @@ DIGITS = tuple(  # rows of three bits, from the top
 
 
 def cells(codes: NDArray[np.integer], palette: Sequence[Colour], side: int) -> Picture:
-    """Draw a grid of codes [H, W] in squares of so many pixels, each in its colour, with a line between them."""
+    """Draw a grid of codes [H, W] as squares of `side` pixels, in the colours of a palette, separated by lines."""
     picture = np.array(palette, np.uint8)[codes].repeat(side, 0).repeat(side, 1)
     picture[side - 1 :: side], picture[:, side - 1 :: side] = BACK, BACK
     return picture
 
 
 def rectangle(picture: Picture, left: float, top: float, width: float, height: float, colour: Colour) -> None:
-    """Fill a rectangle, in pixels; what lies beyond the picture is left out."""
+    """Fill a rectangle, in pixels, clipped to the picture."""
     x, y = max(round(left), 0), max(round(top), 0)
     picture[y : max(round(top + height), 0), x : max(round(left + width), 0)] = colour
 
 
 def number(picture: Picture, value: int, left: int, top: int, scale: int, colour: Colour) -> None:
-    """Write a number >= 0 in digits of three by five squares of `scale` pixels."""
+    """Write a number >= 0 with digits of 3 x 5 squares of `scale` pixels."""
     for place, digit in enumerate(str(value)):
         for row, bits in enumerate(DIGITS[int(digit)]):
             for column in range(3):

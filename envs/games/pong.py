@@ -1,4 +1,4 @@
-"""Pong (Alcorn 1972) on numbers: a ball between two paddles, in whole units on a court of 192 x 128."""
+"""Pong (Alcorn 1972) with vector observations: a ball between two paddles on an integer grid of 192 x 128."""
 
 from typing import Any
 
@@ -11,29 +11,31 @@ from paddock.envs.games.picture import BACK, INK, Picture, number, rectangle
 from paddock.envs.registration import NativeVersion, register
 
 WIDTH, HEIGHT = 192, 128
-PLANES = (8, 184)  # where the opponent's paddle and the player's stand
-PADDLE, STEP, ITS_STEP = 24, 4, 3  # length of both; units that the player's and the opponent's go in a step
-SLOPES = (-5, -4, -2, -1, 1, 2, 4, 5)  # units up or down a step after each eighth of a paddle, and of serves
-SLOW, FAST, HITS = 4, 8, 4  # units across a step: at first, at the most; hits after which it is one more
+PLANES = (8, 184)  # x of the opponent's and the player's paddle
+PADDLE, STEP, OPPONENT_STEP = 24, 4, 3  # length; speeds of player and opponent, units per step
+SLOPES = (-5, -4, -2, -1, 1, 2, 4, 5)  # vertical speed by the eighth of the paddle hit, and of serves
+SLOW, FAST, HITS = 4, 8, 4  # horizontal speed, initial and maximum; hits per increase by 1
 POINTS = 21
-UNIT = 64.0  # in an observation, of units
+UNIT = 64.0  # units per 1.0 in observations
 
 
 class Pong(Game):
-    """Play against an opponent that follows the ball: stay (0), go up (1) or down (2); 1 and -1 for a point, up to 21.
+    """Play against an opponent that follows the ball.
 
-    In each step the paddles move, then the ball. A ball that comes to a wall is reflected. One that comes to a
-    paddle's plane where the paddle is goes back, as steeply as the eighth of the paddle tells that it hits, and every
-    fourth hit makes it one unit faster; else it is a point. The opponent goes toward a ball that comes, up to 3 units a
-    step, while the player goes 4. A serve begins in the middle, goes to who won the last point, and has height and
-    slope by a linear congruential generator (Numerical Recipes) whose first state is all that an episode draws.
+    Actions: 0 stay, 1 move up, 2 move down. A point gives 1, the opponent's -1; a game ends at 21 points.
 
-    Observations, [8] float32: x and y of the ball, its velocity, the middles of the player's paddle and the
-    opponent's, all from the centre in 64 units (velocities in 8), and the points of both in 32.
+    Each step moves the paddles, then the ball. Walls reflect the ball. A paddle returns it with a vertical speed given
+    by the eighth of the paddle that it hits, and every fourth hit increases its horizontal speed by one unit; a missed
+    ball is a point. The opponent moves towards an approaching ball by up to 3 units per step, the player by 4. Serves
+    start in the middle towards the winner of the last point, with height and slope from a linear congruential generator
+    (Numerical Recipes), whose initial state is the only random number of an episode.
+
+    Observations, [8] float32: x and y of the ball, its velocity, the centres of the player's and the opponent's paddle,
+    all from the centre in 64 units (velocities in 8), and the points of both in 32.
     """
 
     def __init__(self, render_mode: str | None = None) -> None:
-        """Make it."""
+        """Build the game."""
         super().__init__(spaces.Box(-2.0, 2.0, (8,), np.float32), spaces.Discrete(3), render_mode)
 
     @classmethod
@@ -57,14 +59,14 @@ class Pong(Game):
         self._serve(1 if self._word >> 22 & 1 else -1)
 
     def _serve(self, side: int) -> None:
-        """Begin a point; `side` is 1 toward the player."""
+        """Serve towards the player (`side` 1) or the opponent (-1)."""
         self._word = (self._word * 1664525 + 1013904223) % 2**32
         self._x, self._y = WIDTH // 2, HEIGHT // 4 + (self._word >> 26)
         self._vx, self._vy, self._hits = side * SLOW, SLOPES[self._word >> 23 & 7], 0
 
     def _play(self, action: int) -> tuple[float, bool]:
         ahead = self._y - PADDLE // 2 - self._paddles[1]
-        follow = min(max(ahead, -ITS_STEP), ITS_STEP) if self._vx < 0 else 0
+        follow = min(max(ahead, -OPPONENT_STEP), OPPONENT_STEP) if self._vx < 0 else 0
         for k, by in enumerate(((0, -STEP, STEP)[action], follow)):
             self._paddles[k] = min(max(self._paddles[k] + by, 0), HEIGHT - PADDLE)
         self._x, self._y = self._x + self._vx, self._y + self._vy

@@ -125,8 +125,8 @@ class PackedWeights:
         shapes = [(fan_in + 1, wide) for fan_in, wide in zip(layout.sizes[:-1], whole[1:], strict=True)]
         ends = np.cumsum([rows * wide for rows, wide in shapes])
         self.array = np.zeros(ends[-1], np.float32)
-        parts = np.split(self.array, ends[:-1])
-        self._layers = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        blocks = np.split(self.array, ends[:-1])
+        self._layers = [block.reshape(shape) for block, shape in zip(blocks, shapes, strict=True)]
 
     def load(self, flat: NDArray[np.float32]) -> None:
         """Copy parameters [P]; a longer vector is accepted."""

@@ -78,13 +78,13 @@ def _walker(arguments: Given) -> Settings:
 
 def _terrain(arguments: Given) -> Settings:
     # Imported here, as only walkers need Box2D (for Gymnasium's constants).
-    from paddock.envs.bipedal.ground import Course, lay_ground
+    from paddock.envs.bipedal.ground import Course, generate_ground
     from paddock.envs.bipedal.terrain import SCENERY
 
     course = Course(**{key: value for key, value in arguments.items() if key != "ground"})
     seed = arguments.get("ground")
     if seed is not None or course.cppn is not None:
-        laid = lay_ground(course, np.random.default_rng(seed or 0))
+        laid = generate_ground(course, np.random.default_rng(seed or 0))
         arrays = tuple(np.ascontiguousarray(part, np.float64) for part in (laid.x, laid.y, laid.boxes))
         x, y, corners = (array.ctypes.data for array in arrays)
         return CourseSettings(

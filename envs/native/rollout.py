@@ -90,7 +90,7 @@ def play_episodes(
 
     Args:
         task: environment, one that `supports` accepts.
-        network: shape of the networks, likewise.
+        network: shape of the networks, one that `supports` accepts.
         parameters: [M, P].
         member: [E] rows of parameters.
         seeds: [E], not negative.

@@ -29,7 +29,7 @@ class NativeTask:
     kept: tuple[NDArray[Any], ...]  # arrays that the settings point to
     time_limit: int | None  # steps
     observation_space: gymnasium.Space  # of each seat if multi-agent; a Dict by role if there are several roles
-    action_space: gymnasium.Space  # likewise
+    action_space: gymnasium.Space  # the same for actions
     metadata: dict[str, Any]
     render_mode: str | None
     exact: bool  # whether steps are bit-identical to the environment named by the id

@@ -1,7 +1,7 @@
-"""Small tasks of known values, each of which one faculty of an algorithm solves: the sanity suite.
+"""Sanity suite: small tasks with known optima, each of which tests one ability of an algorithm.
 
-Importing this registers them; the name to give is `env.id=paddock.envs.sanity:paddock/Bandit-v0`. The idea and several
-tasks come from PufferLib 3.0 (pufferlib/ocean/sanity.py).
+Importing this package registers them; use `env.id=paddock.envs.sanity:paddock/Bandit-v0`. The idea and several tasks
+come from PufferLib 3.0 (pufferlib/ocean/sanity.py).
 """
 
 from paddock.envs.registration import import_modules

@@ -1,4 +1,4 @@
-"""Aim: say the number that is shown, between bounds that are not -1 and 1."""
+"""Aim: output the observed number, with action bounds other than -1 and 1."""
 
 import numpy as np
 from gymnasium import spaces
@@ -15,21 +15,21 @@ AIM = SanityTask(
     name="aim",
     id="paddock.envs.sanity:paddock/Aim-v0",
     chance=1 / 3,  # 1 - 8^2 / 6 / 16
-    blind=2 / 3,  # always the middle: 1 - 8^2 / 12 / 16
+    blind=2 / 3,  # always the centre: 1 - 8^2 / 12 / 16
     memoryless=PASS,
     recurrent=PASS,
     deterministic=PASS,
     steps=50_000,
-    drawn=True,
+    stochastic=True,
     suspect="continuous actions: their bounds, their scale, or the deviation",
 )
 
 
 class Aim(TaskEnv):
-    """Say the target, in [low, high], for 1 - (difference)^2 / 16, in one step; what is beyond the bounds raises."""
+    """Output the target in [low, high]; the reward is 1 - (error)^2 / 16; one step. Out-of-bounds actions raise."""
 
     def __init__(self, low: float, high: float, render_mode: str | None = None) -> None:
-        """Make the task."""
+        """Build the task."""
         check_numbers(low=low, high=high)
         require(low < high, f"low={low} must be below high={high}")
         space = spaces.Box(low, high, (1,), np.float32)

@@ -1,4 +1,4 @@
-"""Bandit: one of ten arms pays. What fails here does not climb the reward at all."""
+"""Bandit: one of ten arms gives a reward. An algorithm that fails here does not maximize the reward at all."""
 
 import numpy as np
 from gymnasium import spaces
@@ -21,24 +21,27 @@ BANDIT = SanityTask(
     recurrent=PASS,
     deterministic=PASS,
     steps=20_000,
-    drawn=True,
-    suspect="the update: advantages: their sign or scale, or rewards and actions of other rows or steps",
+    stochastic=True,
+    suspect="the update: advantages (sign or scale), or rewards and actions of wrong rows or steps",
 )
 
 
 class Bandit(TaskEnv):
-    """Pull one of so many arms: `arm` pays 1, the others 0, all with noise; one step."""
+    """Pull one of several arms; one step."""
 
     def __init__(self, arms: int, arm: int, noise: float, render_mode: str | None = None) -> None:
-        """Make the task.
+        """Build the task.
 
         Args:
-            noise: standard deviation of every reward.
+            arms: number of arms.
+            arm: the arm with mean reward 1; others have 0.
+            noise: standard deviation of rewards.
+            render_mode: not supported.
         """
         check_whole_numbers(arms=arms, arm=arm)
         check_numbers(noise=noise)
         require(0 <= arm < arms, f"arm={arm} must be one of {arms}, counted from 0")
-        require(noise >= 0, f"noise={noise} must not be negative; 0.5 suits most")
+        require(noise >= 0, f"noise={noise} must not be negative; 0.5 is the default")
         super().__init__(spaces.Box(0.0, 1.0, (1,), np.float32), spaces.Discrete(arms), render_mode)
         self._arm, self._noise = arm, noise
 

@@ -1,4 +1,4 @@
-"""Cutoff: staying pays more than leaving only for who knows that a truncated episode's value goes on."""
+"""Cutoff: staying is better than leaving only with bootstrapping of truncated episodes."""
 
 from typing import Any
 
@@ -13,61 +13,60 @@ from paddock.envs.sanity import native
 from paddock.envs.sanity.task import Bar, SanityTask, share_of_returns
 from paddock.envs.task_env import TaskEnv
 
-OPENING = 2  # steps ahead of the decision, which look alike
-STAYED = share_of_returns(-8.5, -8.5)  # 2 (-5) + 5 (0.3); those that leave return 2 (-5) + 2
+OPENING = 2  # steps before the decision, with equal observations
+STAYED = share_of_returns(-8.5, -8.5)  # 2 (-5) + 5 (0.3); leaving returns 2 (-5) + 2
 
 CUTOFF = SanityTask(
     name="cutoff",
     id="paddock.envs.sanity:paddock/Cutoff-v0",
     score=STAYED,
     chance=0.5,
-    blind=0.0,  # discounted by 0.9, five steps of 0.3 are worth 1.23, less than 2; what goes on is worth 3
+    blind=0.0,  # discounted by 0.9, five steps of 0.3 are worth 1.23, less than 2; an infinite stay is worth 3
     memoryless=Bar(0.95),
     recurrent=Bar(0.95),
-    deterministic=Bar(high=0.05),  # 2 is more than 1.5, the return of who stays
+    deterministic=Bar(high=0.05),  # 2 is more than 1.5, the undiscounted return of staying
     steps=30_000,
-    suspect="bootstrapping: a truncation is taken for an end, another observation than the final one is valued, "
-    "advantages run on over it, or values have wrong targets",
+    suspect="bootstrapping: truncation is treated as termination, the value of a wrong observation is used, "
+    "advantages leak across episodes, or values have wrong targets",
 )
 CUTOFF_TWIN = SanityTask(
     name="cutoff_twin",
     id="paddock.envs.sanity:paddock/CutoffTwin-v0",
     score=STAYED,
     chance=0.5,
-    blind=1.0,  # of who takes the end for a truncation
+    blind=1.0,  # treating termination as truncation
     best=0.0,
     memoryless=Bar(high=0.05),
     recurrent=Bar(high=0.05),
     deterministic=None,
     steps=30_000,
-    suspect="bootstrapping: an end is taken for a truncation",
+    suspect="bootstrapping: termination is treated as truncation",
 )
 
 
 class Cutoff(TaskEnv):
-    """Leave (0) for a reward and the end, or stay (1), for less in each step, until the episode is cut off.
+    """Leave (0) for a reward and termination, or stay (1) for a smaller reward per step until truncation.
 
-    Two steps that look alike open an episode and pay `opening` each; their advantages differ, and the value of a reset
-    is far below that of a final observation. The third step decides; all other actions do nothing. An agent that leaves
-    gets `leave`, and nothing in one more step, which terminates. One that stays gets `stay` in each of `steps` steps,
-    after which the episode is truncated, or with `terminates` over. Observations are one-hot of [opening, decision,
-    staying, left].
+    An episode opens with two indistinguishable steps with reward `opening`; their advantages differ, and the value of a
+    reset is far below that of a final observation. Only the action of the third step matters. After leaving, the reward
+    is `leave`, then 0 in one more step, which terminates. After staying, it is `stay` in each of `steps` steps; then the
+    episode is truncated, or terminated with `terminates`. Observations are one-hot: opening, decision, staying, left.
     """
 
     def __init__(
         self, opening: float, leave: float, stay: float, steps: int, terminates: bool, render_mode: str | None = None
     ) -> None:
-        """Make the task."""
+        """Build the task."""
         check_numbers(opening=opening, leave=leave, stay=stay)
         check_whole_numbers(steps=steps)
         check_bool(terminates=terminates)
-        require(steps >= 3, f"steps={steps} must be at least 3; 5 suits most")
+        require(steps >= 3, f"steps={steps} must be at least 3; 5 is the default")
         super().__init__(spaces.Box(0.0, 1.0, (4,), np.float32), spaces.Discrete(2), render_mode)
         self._opening, self._leave, self._stay = opening, leave, stay
         self._last, self._terminates = OPENING + steps, terminates
 
     def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Leave, or stay for a step."""
+        """Leave or stay."""
         seen, reward, over, _, info = super().step(action)
         truncated = not over and not self._terminates and self._played == self._last
         return seen, reward, over, truncated, info

@@ -1,4 +1,4 @@
-"""Delay: the first action pays twenty steps later. What carries credit back is lambda, and nothing else here."""
+"""Delay: the first action is rewarded twenty steps later. Credit assignment depends only on lambda."""
 
 import numpy as np
 from gymnasium import spaces
@@ -21,23 +21,23 @@ DELAY = SanityTask(
     recurrent=PASS,
     deterministic=None,
     steps=100_000,
-    suspect="credit over time: lambda, the discount, or where an episode's rewards are summed up",
+    suspect="credit over time: lambda, the discount, or sums of rewards over wrong steps",
 )
 
 
 class Delay(TaskEnv):
-    """Answer a number by whether it is odd, in the first step: what is right pays 1 in the last one, `delay` later.
+    """Report in the first step whether a number is odd; a correct answer gives 1 in the last step, `delay` later.
 
-    What is done in between does nothing. Observations are [the number as one-hot of `numbers`, in the first step alone;
-    the share of the steps that is over]. There are several numbers, since luck alone may settle on one answer.
+    Other actions have no effect. Observations: the number, one-hot of `numbers` (only in the first step), and the
+    fraction of steps done. There are several numbers, so that a constant answer does not score.
     """
 
     def __init__(self, delay: int, numbers: int, render_mode: str | None = None) -> None:
-        """Make the task."""
+        """Build the task."""
         check_whole_numbers(delay=delay, numbers=numbers)
-        require(delay >= 1, f"delay={delay} must be at least 1; 20 suits most")
+        require(delay >= 1, f"delay={delay} must be at least 1; 20 is the default")
         even = numbers >= 2 and numbers % 2 == 0
-        require(even, f"numbers={numbers} must be even, so that half of them are odd; 8 suits most")
+        require(even, f"numbers={numbers} must be even, so that half of them are odd; 8 is the default")
         super().__init__(spaces.Box(0.0, 1.0, (numbers + 1,), np.float32), spaces.Discrete(2), render_mode)
         self._delay, self._numbers = delay, numbers
 

@@ -1,4 +1,4 @@
-"""Discount: a smaller reward now or a larger one later. At a discount of 0.9 each kind of episode has one right answer."""
+"""Discount: a smaller reward now or a larger one later; at gamma 0.9 each kind of episode has one optimal answer."""
 
 import numpy as np
 from gymnasium import spaces
@@ -18,26 +18,25 @@ DISCOUNT = SanityTask(
     id="paddock.envs.sanity:paddock/Discount-v0",
     score=share_of_returns(2.5, 3.0),
     chance=0.5,
-    blind=0.5,  # of a discount that is too low or too high: always the same answer
+    blind=0.5,  # with a discount that is too low or too high: always the same answer
     memoryless=PASS,
     recurrent=PASS,
     deterministic=None,
     steps=40_000,
-    suspect="the discount: its value, or its power where several rewards are summed",
+    suspect="the discount: its value, or its power in sums of several rewards",
 )
 
 
 class Discount(TaskEnv):
     """Take a reward now (0), which ends the episode, or wait (1) for a larger one, `delay` steps later.
 
-    Actions while waiting do nothing. Observations are one-hot of the step, and negative where the smaller pair of AMOUNTS
-    is paid.
+    Actions while waiting have no effect. Observations are one-hot of the step, negated for the smaller pair of AMOUNTS.
     """
 
     def __init__(self, delay: int, render_mode: str | None = None) -> None:
-        """Make the task."""
+        """Build the task."""
         check_whole_numbers(delay=delay)
-        require(delay >= 1, f"delay={delay} must be at least 1; 10 suits most")
+        require(delay >= 1, f"delay={delay} must be at least 1; 10 is the default")
         super().__init__(spaces.Box(-1.0, 1.0, (delay + 1,), np.float32), spaces.Discrete(2), render_mode)
         self._delay = delay
 

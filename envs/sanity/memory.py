@@ -1,4 +1,4 @@
-"""Tasks that only memory solves."""
+"""Tasks that need memory."""
 
 import numpy as np
 from gymnasium import spaces
@@ -21,7 +21,7 @@ RECALL = SanityTask(
     deterministic=None,
     steps=100_000,
     episodes=1_500,
-    suspect="memory: how it is unrolled in learning; beyond 0.1 without memory, a state leaks",
+    suspect="memory: unrolling in training; a score above 0.1 without memory means that state leaks",
 )
 COPY = SanityTask(
     name="copy",
@@ -34,32 +34,32 @@ COPY = SanityTask(
     deterministic=None,
     steps=100_000,
     episodes=1_500,
-    suspect="minibatches of sequences: steps out of order, or of several environments in one",
+    suspect="minibatches of sequences: steps out of order, or mixed between environments",
 )
 FORGET = SanityTask(
     name="forget",
     id="paddock.envs.sanity:paddock/Forget-v0",
     chance=0.5,
-    blind=0.814,  # of a memory that goes on from episode to episode, by what it can know at best
+    blind=0.814,  # the optimum of a memory that persists across episodes
     memoryless=Bar(0.44, 0.56),
     recurrent=Bar(0.95),
     deterministic=None,
     steps=60_000,
     episodes=1_500,
-    suspect="memory: the state is not reset where an episode begins",
+    suspect="memory: the state is not reset at the start of an episode",
 )
 
 
 class Recall(TaskEnv):
-    """Show 1 or -1, then nothing for `delay` steps, then ask: action 1 or 0 earns 1 if it matches, else -1.
+    """Report a cue, 1 or -1, shown `delay` steps earlier, by action 1 or 0; a match gives 1, else -1.
 
-    Observations are [cue, whether it is asked now]. Without memory the best mean return is 0; with it, 1.
+    Observations are [cue, whether to answer now]. Without memory the best mean return is 0; with it, 1.
     """
 
     def __init__(self, delay: int, render_mode: str | None = None) -> None:
-        """Make the task."""
+        """Build the task."""
         check_whole_numbers(delay=delay)
-        require(delay >= 0, f"delay={delay} must not be negative; 8 suits most")
+        require(delay >= 0, f"delay={delay} must not be negative; 8 is the default")
         super().__init__(spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(2), render_mode)
         self._delay = delay
 
@@ -78,13 +78,13 @@ class Recall(TaskEnv):
 
 
 class Copy(TaskEnv):
-    """See so many binary digits, wait, and say them in the same order: each that is right gives its part of 1.
+    """Repeat observed binary digits in the same order after a delay; each correct digit gives an equal share of 1.
 
-    Observations are [the digit as -1 or 1, or 0 where none is shown; whether one is to be said now].
+    Observations are [the digit as -1 or 1, or 0 if none is shown; whether to answer now].
     """
 
     def __init__(self, digits: int, delay: int, render_mode: str | None = None) -> None:
-        """Make the task for so many digits and steps between the last one and the first answer."""
+        """Build the task; `delay` is the number of steps between the last digit and the first answer."""
         check_whole_numbers(digits=digits, delay=delay)
         require(digits >= 1 and delay >= 0, f"digits={digits} must be at least 1, and delay={delay} not negative")
         super().__init__(spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(2), render_mode)
@@ -106,15 +106,15 @@ class Copy(TaskEnv):
 
 
 class Forget(TaskEnv):
-    """Say in every step whether a signal was seen at the beginning of this episode; only the last answer counts.
+    """Report in every step whether this episode started with a signal; only the last answer counts.
 
-    In half of the episodes the first observation is 1; all others are 0. Nothing tells where an episode ends: after the
-    second step and each later one it does with probability `end`, at the latest after `longest`. A memory that is not
-    emptied there cannot know whether what it saw was in this episode.
+    In half of the episodes the first observation is 1; all others are 0. Observations do not mark the end of an episode:
+    from the second step on it ends with probability `end` per step, at the latest after `longest` steps. A memory that
+    is not reset cannot know if the signal belongs to this episode.
     """
 
     def __init__(self, end: float, longest: int, render_mode: str | None = None) -> None:
-        """Make the task."""
+        """Build the task."""
         check_numbers(end=end)
         check_whole_numbers(longest=longest)
         require(0 < end <= 1 and longest >= 2, f"end={end} must be in (0, 1], and longest={longest} at least 2")

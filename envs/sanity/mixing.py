@@ -1,4 +1,4 @@
-"""Tasks whose best policy without memory is a random one: what a policy draws must be what it says that it draws."""
+"""Task whose optimal memoryless policy is stochastic, which tests that samples match log-probabilities."""
 
 import numpy as np
 from gymnasium import spaces
@@ -15,23 +15,23 @@ BLEND = SanityTask(
     name="blend",
     id="paddock.envs.sanity:paddock/Blend-v0",
     chance=4 / 16,
-    blind=0.0,  # of a policy that always does the same
+    blind=0.0,  # of a deterministic policy
     best=1.0,  # with memory; without, 4 (3/4)^3 (1/4) = 0.4219
     memoryless=Bar(0.38, 0.46),
     recurrent=Bar(0.95),
-    deterministic=Bar(high=0.05),  # a limit of such policies, and no mistake
+    deterministic=Bar(high=0.05),  # a limitation of such policies, not an error
     steps=100_000,
-    drawn=True,
+    stochastic=True,
     episodes=2_000,
-    suspect="sampling: what is drawn is not what log-probabilities say; above 0.46 without memory, a state leaks",
+    suspect="sampling: samples do not match log-probabilities; above 0.46 without memory, state leaks",
 )
 
 
 class Blend(TaskEnv):
-    """Play so many moves, 0 or 1: 1 at the end if exactly `zeros` of them were 0; nothing is seen."""
+    """Play `moves` actions, 0 or 1; the return is 1 if exactly `zeros` of them were 0. Observations are constant."""
 
     def __init__(self, moves: int, zeros: int, render_mode: str | None = None) -> None:
-        """Make the task."""
+        """Build the task."""
         check_whole_numbers(moves=moves, zeros=zeros)
         require(0 <= zeros <= moves and moves >= 1, f"zeros={zeros} must be between 0 and moves={moves}")
         super().__init__(spaces.Box(0.0, 1.0, (1,), np.float32), spaces.Discrete(2), render_mode)

@@ -1,4 +1,4 @@
-"""Settings of the sanity suite's tasks in C, and which arguments of theirs have a native version."""
+"""Settings of the sanity tasks in C, and checks that the C code supports their arguments."""
 
 import ctypes
 from typing import Any
@@ -9,10 +9,10 @@ from numpy.random import _generator as generators
 from paddock.envs.errors import require
 from paddock.envs.registration import ELSEWHERE, Given, Settings
 
-# Sizes of observations and of choices in C; and the most that other arguments may be there.
+# Fixed sizes of observations and actions in C; and maxima of other arguments.
 FIXED = {"arms": 10, "numbers": 8, "distance": 3}
-MOST = {"digits": 32, "longest": 2**20, "moves": 2**20, "delay": 2**20, "steps": 2**20}
-STEPS = ("longest", "moves")  # arguments that are `steps` in C
+MAXIMA = {"digits": 32, "longest": 2**20, "moves": 2**20, "delay": 2**20, "steps": 2**20}
+STEPS = ("longest", "moves")  # arguments named `steps` in C
 PASSWORD = 5  # bits
 
 
@@ -28,28 +28,32 @@ class SanitySettings(ctypes.Structure):
 
 
 def settings(given: Given, **more: Any) -> Settings:
-    """Return a task's settings: its arguments by their names in C, and more.
+    """Return a task's settings in C.
+
+    Args:
+        given: arguments of the task.
+        **more: additional settings.
 
     Raises:
-        ConfigError: an argument is beyond what the C code has.
+        ConfigError: the C code does not support an argument.
     """
     for key, value in given.items():
         if key in FIXED:
             _check(key, value, value == FIXED[key], str(FIXED[key]))
-        if key in MOST:
-            _check(key, value, value <= MOST[key], f"{MOST[key]} at most")
+        if key in MAXIMA:
+            _check(key, value, value <= MAXIMA[key], f"{MAXIMA[key]} at most")
     known = {field[0] for field in SanitySettings._fields_}
     named = {"steps" if key in STEPS else key: value for key, value in given.items()} | more
     return SanitySettings(**{key: value for key, value in named.items() if key in known}), ()
 
 
 def bandit(given: Given) -> Settings:
-    """Return the settings of Bandit, whose noise NumPy's own function draws."""
+    """Return the settings of Bandit, with NumPy's function for the noise."""
     return settings(given, normal=find_distribution("random_standard_normal"))
 
 
 def forget(given: Given) -> Settings:
-    """Return the settings of Forget, whose lengths NumPy's own function draws."""
+    """Return the settings of Forget, with NumPy's function for the lengths."""
     return settings(given, geometric=find_distribution("random_geometric"))
 
 
@@ -61,12 +65,10 @@ def password(given: Given) -> Settings:
 
 
 def find_distribution(name: str) -> int | None:
-    """Return where a distribution of NumPy's is, which it shows to C as numpy/random/distributions.h has it."""
-    # The functions are public, the name of the library that they are loaded from is NumPy's own.
+    """Return the address of a function of numpy/random/distributions.h."""
+    # The functions are public; the name of the library that holds them is private.
     module = ctypes.CDLL(generators.__file__)
-    require(
-        hasattr(module, name), f"vec=native: NumPy {np.__version__} does not show its {name} to C code; {ELSEWHERE}"
-    )
+    require(hasattr(module, name), f"vec=native: NumPy {np.__version__} does not export {name} to C; {ELSEWHERE}")
     return ctypes.cast(getattr(module, name), ctypes.c_void_p).value
 
 

@@ -1,4 +1,4 @@
-"""Password: five bits, and a reward for all of them alone. Who stops exploring early never meets it."""
+"""Password: five bits, with a reward only if all are correct. Needs sustained exploration."""
 
 from collections.abc import Sequence
 
@@ -19,20 +19,23 @@ PASSWORD = SanityTask(
     name="password",
     id="paddock.envs.sanity:paddock/Password-v0",
     chance=1 / 32,
-    blind=0.0,  # of who settles on another word
+    blind=0.0,  # converged to another word
     memoryless=PASS,
     recurrent=PASS,
     deterministic=PASS,
     steps=60_000,
-    suspect="exploration: entropy, or a policy that settles before it meets a reward",
+    suspect="exploration: entropy, or a policy that converges before it finds a reward",
 )
 
 
 class Password(TaskEnv):
-    """Say the bits of a password, one a step: 1 if all were right, at the end; seen is what was said, else -1."""
+    """Enter the bits of a password, one per step; the final reward is 1 if all are correct.
+
+    Observations are the bits entered so far, and -1 for the others.
+    """
 
     def __init__(self, password: Sequence[int], render_mode: str | None = None) -> None:
-        """Make the task for a password of bits."""
+        """Build the task for a password of bits."""
         require(len(password) >= 1 and {*password} <= {0, 1}, f"password={password} must be bits, such as [1, 0, 1]")
         super().__init__(spaces.Box(-1.0, 1.0, (len(password),), np.float32), spaces.Discrete(2), render_mode)
         self._password = np.array(password, np.float32)

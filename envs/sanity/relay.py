@@ -1,4 +1,4 @@
-"""Relay: agents die one after another, and one is born again. What fails here mistakes the dead for the living."""
+"""Relay: agents leave one after another and one returns. Tests the handling of dead agents."""
 
 from typing import Any
 
@@ -12,27 +12,27 @@ from paddock.envs.task_env import MultiAgentTaskEnv
 RELAY = SanityTask(
     name="relay",
     id="paddock.envs.sanity.relay:Relay",
-    score=mean_return,  # of lives
+    score=mean_return,  # of agents' lives
     chance=0.5,
     blind=0.5,
     memoryless=Bar(0.95),
     recurrent=Bar(0.95),
     deterministic=Bar(0.92),
     steps=30_000,
-    suspect="worlds of several agents: dead rows are learned from, or lives are not cut where they end and begin",
+    suspect="multi-agent rows: learning from dead agents, or wrong boundaries of agents' lives",
 )
-# By agent: the steps after which it is there, from 0, and those after which it is not. The first runs twice.
+# By agent: (first step, end) of its lives. The first runner runs twice.
 LIVES = {"runner_0": ((0, 1), (2, 4)), "runner_1": ((0, 2),), "runner_2": ((0, 3),)}
 
 
 class Relay(MultiAgentTaskEnv):
-    """Runners see a cue, -1 or 1, in every step they run, and answer 0 or 1; a life pays the share of right answers.
+    """Runners report a cue, -1 or 1, in every step, by action 0 or 1; a life returns the share of correct answers.
 
-    Runners leave after 1, 2 and 3 steps; after the second the first one is back, for two more.
+    Runners leave after 1, 2 and 3 steps; after the second step the first one returns for two more.
     """
 
     def __init__(self, render_mode: str | None = None) -> None:
-        """Make the task."""
+        """Build the task."""
         super().__init__(dict.fromkeys(LIVES, spaces.Box(-1.0, 1.0, (1,), np.float32)), spaces.Discrete(2), render_mode)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
@@ -42,7 +42,7 @@ class Relay(MultiAgentTaskEnv):
         return self._observe(self.agents), {agent: {} for agent in self.agents}
 
     def step(self, actions: dict[str, Any]) -> Step:
-        """Pay for the answers, and let go of who has run its part."""
+        """Reward the answers and remove runners that are done."""
         ran = self.agents
         paid = {}
         for agent in ran:

@@ -1,4 +1,4 @@
-"""Roles: each of two agents is paid for its own number. What fails here confuses the rows of agents."""
+"""Roles: each of two agents must report its own number. Tests the assignment of rows to agents."""
 
 from typing import Any
 
@@ -13,25 +13,26 @@ from paddock.envs.task_env import MultiAgentTaskEnv
 ROLES = SanityTask(
     name="roles",
     id="paddock.envs.sanity.roles:Roles",
-    score=mean_return,  # of lives
+    score=mean_return,  # of agents' lives
     chance=0.5,
-    blind=0.5,  # of one policy that does not see whose row it acts for
+    blind=0.5,  # of one policy that does not observe for which agent it acts
     memoryless=Bar(0.95),
     recurrent=Bar(0.95),
     deterministic=Bar(0.95),
     steps=20_000,
-    suspect="worlds of several agents: the order of rows, or which policy acts for which seat",
+    suspect="multi-agent rows: their order, or the assignment of policies to agents",
 )
 
 
 class Roles(MultiAgentTaskEnv):
-    """Two agents see their numbers, 0 and 1, and are paid 1 for saying them; one step. After PufferLib's Multiagent."""
+    """Two agents observe their numbers, 0 and 1, and get 1 for reporting them; one step. After PufferLib's Multiagent."""
 
     def __init__(self, blind: bool = False, render_mode: str | None = None) -> None:
-        """Make the task.
+        """Build the task.
 
         Args:
-            blind: whether both see 0, so that policies of their own alone can tell them apart.
+            blind: whether both observe 0, so that they need separate policies.
+            render_mode: not supported.
         """
         check_bool(blind=blind)
         self._blind = blind
@@ -39,12 +40,12 @@ class Roles(MultiAgentTaskEnv):
         super().__init__(seen, spaces.Discrete(2), render_mode)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
-        """Show the numbers, as always."""
+        """Return the numbers, which are always the same."""
         self._begin(seed)
         return self._see(), {agent: {} for agent in self.agents}
 
     def step(self, actions: dict[str, Any]) -> Step:
-        """Pay for what was said."""
+        """Reward the answers and end the episode."""
         self.agents = []
         over = dict.fromkeys(self.possible_agents, True)
         going = dict.fromkeys(self.possible_agents, False)

@@ -1,4 +1,4 @@
-"""Squared: walk from the middle of a grid to a target on its rim. Each row's action must meet its own observation."""
+"""Squared: walk from the centre of a grid to a target on its rim. Tests that actions match observations of their row."""
 
 import numpy as np
 from gymnasium import spaces
@@ -18,28 +18,28 @@ SQUARED = SanityTask(
     name="squared",
     id="paddock.envs.sanity:paddock/Squared-v0",
     score=share_of_returns(2.0),
-    chance=104 / (24 * 8**3),  # of all targets and moves
+    chance=104 / (24 * 8**3),  # over all targets and moves
     blind=1 / 24,  # always the same target
     memoryless=PASS,
     recurrent=PASS,
-    deterministic=Bar(0.75),  # one target of 24 after the other, by returns alone
+    deterministic=Bar(0.75),  # learns one target of 24 after another, from returns only
     steps=100_000,
-    suspect="rows: an observation, its action and its reward are not of one environment and one step",
+    suspect="rows: observation, action and reward of different environments or steps are combined",
 )
 
 
 class Squared(TaskEnv):
-    """Reach a target on the rim of a square grid in as many moves as it takes; PufferLib's rules for one target.
+    """Reach a target on the rim of a square grid in the minimum number of moves; PufferLib's rules for one target.
 
-    The grid [2d + 1, 2d + 1] has 1 at the target and -1 where the agent is, at first in the middle. A move to one of
-    eight neighbours gives 1 - distance / d, by the largest difference of coordinates. From the rim the agent goes on in
-    the middle. An episode is d moves long; only reaching the target has the highest return, (d + 1) / 2.
+    The observation [2d + 1, 2d + 1] has 1 at the target and -1 at the agent, which starts in the centre. A move to one
+    of eight neighbours gives 1 - distance / d (Chebyshev distance). From the rim the agent returns to the centre. An
+    episode has d moves; only reaching the target gives the highest return, (d + 1) / 2.
     """
 
     def __init__(self, distance: int, render_mode: str | None = None) -> None:
-        """Make the task for a distance d of the rim from the middle."""
+        """Build the task for a distance d from the centre to the rim."""
         check_whole_numbers(distance=distance)
-        require(distance >= 1, f"distance={distance} must be at least 1; 3 suits most")
+        require(distance >= 1, f"distance={distance} must be at least 1; 3 is the default")
         self._d, size, rim = distance, 2 * distance + 1, (0, 2 * distance)
         super().__init__(spaces.Box(-1.0, 1.0, (size, size), np.float32), spaces.Discrete(len(MOVES)), render_mode)
         self._targets = [(x, y) for x in range(size) for y in range(size) if x in rim or y in rim]

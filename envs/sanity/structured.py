@@ -1,4 +1,4 @@
-"""Tasks of structured spaces: observations of several parts, actions of several, and actions that may not be taken."""
+"""Tasks with composite observations and actions, and with action masks."""
 
 import copy
 from collections.abc import Mapping
@@ -13,35 +13,35 @@ from paddock.envs.registration import register
 from paddock.envs.sanity.task import Bar, SanityTask
 from paddock.envs.task_env import TaskEnv
 
-Parts = dict[str, Any]
+Observation = dict[str, Any]
 
 SPACES = SanityTask(
     name="spaces",
     id="paddock.envs.sanity:paddock/Spaces-v0",
     chance=0.5,
-    blind=0.875,  # whichever of the four parts is lost
+    blind=0.875,  # without any one of the four leaves
     memoryless=Bar(0.95),
     recurrent=Bar(0.95),
     deterministic=Bar(0.92),
     steps=60_000,
-    suspect="structured spaces: a leaf is lost, or its offset, type or start is wrong; or heads of several parts",
+    suspect="structured spaces: a missing leaf, a wrong offset, type or start, or composite heads",
 )
 MASKED = SanityTask(
     name="masked",
     id="paddock.envs.sanity:paddock/Masked-v0",
-    chance=0.5,  # of the two that are legal
-    blind=0.0,  # who takes any other ends the run
+    chance=0.5,  # over the two legal actions
+    blind=0.0,  # an illegal action ends the run
     memoryless=Bar(0.95),
     recurrent=Bar(0.95),
     deterministic=None,
     steps=20_000,
-    drawn=True,
-    suspect="action masks: not applied, or of another row",
+    stochastic=True,
+    suspect="action masks: not applied, or taken from another row",
 )
 
 
 class Spaces(TaskEnv):
-    """Answer each of four parts of what is seen, by a part of the action of another kind; each gives 0.25; one step.
+    """Answer each of four observation leaves with its own action leaf; each correct answer gives 0.25; one step.
 
     image
         [5, 5] float32; 1 if its sum is positive, else 0
@@ -54,7 +54,7 @@ class Spaces(TaskEnv):
     """
 
     def __init__(self, render_mode: str | None = None) -> None:
-        """Make the task."""
+        """Build the task."""
         seen = spaces.Dict(
             image=spaces.Box(-2.5, 2.5, (5, 5), np.float32),
             numbers=spaces.Box(-3, 3, (5,), np.int8),
@@ -89,20 +89,20 @@ class Spaces(TaskEnv):
         )
         return sum(map(bool, right)) / 4, True
 
-    def _observe(self) -> Parts:
+    def _observe(self) -> Observation:
         return copy.deepcopy(self._seen)
 
 
 class Masked(TaskEnv):
-    """Take one of the two choices that `action_mask` allows; the cue tells which pays 1; any other raises; one step.
+    """Take the better of the two actions allowed by `action_mask`, given by a cue; illegal actions raise; one step.
 
-    With a cue of 0 a third of the way along pays, with 1 two thirds; the other legal one is drawn from the rest.
+    The action at a third of the range gives 1 for a cue of 0, that at two thirds for 1; the other legal one is random.
     """
 
     def __init__(self, choices: int, render_mode: str | None = None) -> None:
-        """Make the task."""
+        """Build the task."""
         check_whole_numbers(choices=choices)
-        require(choices >= 3, f"choices={choices} must be at least 3; 100 suits most")
+        require(choices >= 3, f"choices={choices} must be at least 3; 100 is the default")
         cue, mask = spaces.Box(0.0, 1.0, (1,), np.float32), spaces.MultiBinary(choices)
         super().__init__(spaces.Dict(cue=cue, action_mask=mask), spaces.Discrete(choices), render_mode)
         self._choices = choices
@@ -121,7 +121,7 @@ class Masked(TaskEnv):
             raise ValueError(f"the action {int(action)} is not legal; allowed: {legal}")
         return float(int(action) == self._right), True
 
-    def _observe(self) -> Parts:
+    def _observe(self) -> Observation:
         return self._seen
 
 

@@ -1,4 +1,4 @@
-"""The tasks of the sanity suite, from simple to complex: where one fails, those after it may fail of the same."""
+"""Tasks of the sanity suite, from simple to complex: after a failure, later tasks may fail for the same reason."""
 
 from paddock.envs.sanity.aim import AIM
 from paddock.envs.sanity.bandit import BANDIT
@@ -14,9 +14,9 @@ from paddock.envs.sanity.squared import SQUARED
 from paddock.envs.sanity.structured import MASKED, SPACES
 
 SUITE = (
-    *(BANDIT, FORGET, AIM, MASKED, SPACES, BLEND),  # no step depends on another but by memory
-    *(CUTOFF, CUTOFF_TWIN, DISCOUNT, DELAY),  # values of what follows
+    *(BANDIT, FORGET, AIM, MASKED, SPACES, BLEND),  # steps depend on each other only through memory
+    *(CUTOFF, CUTOFF_TWIN, DISCOUNT, DELAY),  # values of later steps
     *(PASSWORD, SQUARED),  # several decisions
     *(RECALL, COPY),  # memory of several steps
 )
-WORLDS = (ROLES, RELAY)  # of several agents
+MULTIAGENT = (ROLES, RELAY)

@@ -1,4 +1,4 @@
-"""What is known of a task of the sanity suite: its values, what passes, and what to suspect where nothing does."""
+"""Description of a sanity task: its known values, passing scores, and the likely cause of a failure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,24 +8,25 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Kind = Literal["memoryless", "recurrent", "greedy", "deterministic"]  # of policies; the last two never draw actions
-Score = Callable[[NDArray[np.float64]], float]  # of episodes' returns [E]
+Kind = Literal["memoryless", "recurrent", "greedy", "deterministic"]  # of policies; the last two never sample actions
+Score = Callable[[NDArray[np.float64]], float]  # of the returns [E] of episodes
 
-ROUNDING = 1e-4  # of a sum of rewards
+ROUNDING = 1e-4  # tolerance of a sum of rewards
 
 
 @dataclass(frozen=True)
 class Bar:
-    """The scores that pass."""
+    """Interval of passing scores."""
 
     low: float = float("-inf")
     high: float = float("inf")
 
     def passes(self, score: float) -> bool:
-        """Return whether a score lies between both; NaN does not."""
+        """Return whether a score is within the interval; NaN is not."""
         return self.low <= score <= self.high
 
     def __str__(self) -> str:
+        """Format the bounds, such as ">= 0.9"."""
         if self.low == float("-inf"):
             return f"<= {self.high:g}"
         return f">= {self.low:g}" if self.high == float("inf") else f"{self.low:g} to {self.high:g}"
@@ -38,22 +39,22 @@ def mean_return(returns: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class SanityTask:
-    """A task with its values, all by closed form or by play of every case.
+    """Sanity task with its values, derived in closed form or by enumeration.
 
     Attributes:
-        name: as `tasks=` has it.
-        id: as `env.id` has it.
-        score: how well episodes were played; chance, blind, best and the bars are of it.
-        chance: the score of actions that are drawn uniformly from their space.
-        blind: the best score without the faculty.
-        best: the best score of all policies.
-        memoryless: what passes of a policy that draws and remembers nothing; None: it cannot take the task.
-        recurrent: what passes of one that remembers, and learns from single steps, whether it draws or not.
-        deterministic: what passes of one that neither draws nor remembers, and climbs undiscounted returns.
-        steps: environment steps to learn in.
-        drawn: actions of the score's episodes are drawn where the policy has a distribution; else the most likely.
-        episodes: that the score is of.
-        suspect: what of an algorithm is at fault where it fails.
+        name: name for `tasks=`.
+        id: `env.id`.
+        score: measure of performance, used for chance, blind, best and the bars.
+        chance: score of uniformly random actions.
+        blind: best score without the ability under test.
+        best: best score of all policies.
+        memoryless: passing scores of stochastic policies without memory; None: not applicable.
+        recurrent: passing scores of policies with memory that learn from single steps, stochastic or not.
+        deterministic: passing scores of deterministic policies without memory that maximize undiscounted returns.
+        steps: environment steps of training.
+        stochastic: whether evaluation samples actions, if the policy has a distribution, instead of taking the mode.
+        episodes: episodes of the evaluation.
+        suspect: likely cause of a failure.
     """
 
     name: str
@@ -66,22 +67,22 @@ class SanityTask:
     recurrent: Bar | None
     deterministic: Bar | None
     steps: int
-    drawn: bool = False
+    stochastic: bool = False
     episodes: int = 500
     suspect: str
 
     def bar(self, kind: Kind) -> Bar | None:
-        """Return what passes of such policies; None where they do not take the task.
+        """Return the passing scores of a kind of policies; None if the task is not applicable.
 
-        Greedy ones draw and remember nothing, but learn from single steps: what is possible so, they must learn.
+        Greedy policies are deterministic and without memory, but learn from single steps.
         """
-        greedy = (self.drawn and self.deterministic) or self.memoryless
+        greedy = (self.stochastic and self.deterministic) or self.memoryless
         bars = {"memoryless": self.memoryless, "recurrent": self.recurrent, "greedy": greedy}
         return {**bars, "deterministic": self.deterministic}[kind]
 
 
 def share_of_returns(low: float, high: float = float("inf")) -> Score:
-    """Return the score that is the share of episodes with a return between both."""
+    """Return a score: the share of episodes with a return in [low, high]."""
     return partial(_share_between, low, high)
 
 

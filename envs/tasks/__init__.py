@@ -1,4 +1,4 @@
-"""Small environments of our own, in Python; importing this registers their native versions."""
+"""Small environments in Python; importing this package registers their native versions."""
 
 from paddock.envs.registration import import_modules
 

@@ -1,7 +1,7 @@
-"""CartPole as one batched simulation in NumPy: Gymnasium's, with restarts that the caller asks for.
+"""CartPole as a batched NumPy simulation: Gymnasium's, with resets by the caller.
 
-`vec=vector vec.target=paddock.envs.tasks.cartpole.CartPoleVector` steps thousands of them, a hundred times as fast as one by
-one.
+`vec=vector vec.target=paddock.envs.tasks.cartpole.CartPoleVector` steps thousands of environments, a hundred times
+faster than one by one.
 """
 
 from typing import Any
@@ -13,21 +13,21 @@ from numpy.typing import NDArray
 
 
 class CartPoleVector(CartPoleVectorEnv):
-    """Gymnasium's `CartPoleVectorEnv` restarts in the next step, which a rollout would have to skip; this one waits."""
+    """`CartPoleVectorEnv` without autoreset; Gymnasium's next-step autoreset adds steps that rollouts must skip."""
 
     metadata = {**CartPoleVectorEnv.metadata, "autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
 
     def step(
         self, action: NDArray[np.integer[Any]]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Step all carts, those included whose episode is over."""
-        self.prev_done[:] = False  # where Gymnasium notes what it would restart
+        """Step all environments, including those whose episode is over."""
+        self.prev_done[:] = False  # disables Gymnasium's autoreset
         return super().step(action)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Start all episodes, or those that `options["reset_mask"]` ([N] bool) picks."""
+        """Start all episodes, or those selected by `options["reset_mask"]` ([N] bool)."""
         options = dict(options or {})
         mask = options.pop("reset_mask", None)
         if mask is None:

@@ -1,15 +1,15 @@
-"""Round bodies on a plane that forces move and contact pushes apart: how things go in particle worlds.
+"""Physics of particle environments: discs on a plane with forces and contacts.
 
-As in the worlds that Lowe et al. 2017 (arXiv:1706.02275) published, which are those of Mordatch & Abbeel 2017
-(arXiv:1703.04908), a step is of 0.1 s, and every mass is 1:
+As in the environments of Lowe et al. 2017 (arXiv:1706.02275), based on Mordatch & Abbeel 2017 (arXiv:1703.04908), a
+step takes 0.1 s and every mass is 1:
 
-1. Two bodies whose centres are `d` apart, with radii of `r` together, are pushed apart by 100 h, where
-   h = 0.001 log(1 + exp((r - d) / 0.001)): about 100 (r - d) where they overlap, next to nothing where they do not.
-2. A place changes by 0.1 times the speed before the step; a speed loses a quarter, gains 0.1 times the force, and is
-   shortened to the body's top speed if it is above it.
+1. Two bodies at distance `d` with radii that sum to `r` repel each other with a force of 100 h, where
+   h = 0.001 log(1 + exp((r - d) / 0.001)): about 100 (r - d) if they overlap, almost 0 otherwise.
+2. A position changes by 0.1 times the velocity before the step. A velocity is multiplied by 0.75, increased by 0.1 times
+   the force, and limited to the body's top speed.
 
-Numbers are of double precision, and each operation is rounded by itself in the order that is written here, those of
-exponential and logarithm too: `envs/native/src/tasks/particles.h` has the same, and so the same bits everywhere.
+All operations, including exp and log, are in double precision in a fixed order, shared with
+`envs/native/src/tasks/particles.h`, so results are bit-identical on every CPU.
 """
 
 import math
@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 TICK_S = 0.1  # seconds
-SPEED_KEPT = 0.75  # of a speed in a step
-CONTACT_FORCE = 100.0  # of contact, force by depth
-CONTACT_MARGIN = 1e-3  # around a body in which contact begins
-MOST_EXPONENT = 40.0  # margins beyond which the logarithm of 1 + exp is what it is at infinity
-NO_TOP = math.inf  # a top speed: there is none
-HALVINGS = 6  # of an exponent, so that the series of the rest is short
-SIZE, HALF = 320, 1.6  # pixels of a picture's side, and what half of it shows
+SPEED_KEPT = 0.75  # fraction per step
+CONTACT_FORCE = 100.0  # force per depth
+CONTACT_MARGIN = 1e-3  # softness of contacts
+MAX_EXPONENT = 40.0  # beyond it softplus equals its asymptote
+NO_TOP = math.inf  # no top speed
+HALVINGS = 6  # of an exponent, to shorten the series
+SIZE, HALF = 320, 1.6  # side of an image, pixels; half of its extent
 GROUND = np.array((24, 26, 34), np.uint8)
 _EXP = [1 / math.factorial(k) for k in range(16)]
 _ATANH = [1 / (2 * k + 1) for k in range(17)]
@@ -35,7 +35,7 @@ Point = list[float]  # x, y
 
 
 def exponential(x: float) -> float:
-    """Return exp(x) for numbers between -40 and 40, to about 1e-14 of it."""
+    """Return exp(x) for x in [-40, 40], with a relative error of about 1e-14."""
     r = x / (1 << HALVINGS)
     e = _EXP[15]
     for k in range(14, -1, -1):
@@ -46,11 +46,11 @@ def exponential(x: float) -> float:
 
 
 def softplus(x: float) -> float:
-    """Return log(1 + exp(x)) to about 1e-14 of it; 0 below -40, and x above 40."""
-    if not -MOST_EXPONENT < x < MOST_EXPONENT:
+    """Return log(1 + exp(x)) with a relative error of about 1e-14; 0 below -40, x above 40."""
+    if not -MAX_EXPONENT < x < MAX_EXPONENT:
         return x if x > 0 else 0.0
     e = exponential(-abs(x))
-    s = e / (2.0 + e)  # log(1 + e) is twice the area tangent of this
+    s = e / (2.0 + e)  # log(1 + e) = 2 artanh(s)
     s2 = s * s
     area = _ATANH[16]
     for k in range(15, -1, -1):
@@ -59,17 +59,18 @@ def softplus(x: float) -> float:
 
 
 def distance(one: Point, other: Point) -> float:
-    """Return how far two points are from each other."""
+    """Return the distance of two points."""
     x, y = one[0] - other[0], one[1] - other[1]
     return math.sqrt(x * x + y * y)
 
 
 def push_apart(forces: Sequence[Point], places: Sequence[Point], radii: Sequence[float]) -> None:
-    """Add to the force on each body what pushes it from every other; from one in the same place nothing does.
+    """Add contact forces to `forces`; bodies at the same position do not repel each other.
 
     Args:
-        forces: on the bodies that move; those behind them stay where they are.
-        places, radii: of all.
+        forces: forces on the movable bodies, which come first.
+        places: positions of all bodies.
+        radii: radii of all bodies.
     """
     for a in range(len(forces)):
         for b in range(a + 1, len(places)):
@@ -85,7 +86,7 @@ def push_apart(forces: Sequence[Point], places: Sequence[Point], radii: Sequence
 
 
 def move(place: Point, speed: Point, force: Point, top: float = NO_TOP) -> None:
-    """Change a body's place and speed by a step."""
+    """Integrate position and velocity of a body over one step."""
     for axis in range(2):
         place[axis] += speed[axis] * TICK_S
         speed[axis] = speed[axis] * SPEED_KEPT + force[axis] * TICK_S
@@ -96,7 +97,7 @@ def move(place: Point, speed: Point, force: Point, top: float = NO_TOP) -> None:
 
 
 def draw_discs(places: Sequence[Point], radii: Sequence[float], colors: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return a picture of bodies from above [H, W, 3], the last on top."""
+    """Return an image of bodies, [H, W, 3], the last on top."""
     picture = np.broadcast_to(GROUND, (SIZE, SIZE, 3)).copy()
     at = (np.arange(SIZE) + 0.5) * (2 * HALF / SIZE) - HALF
     for (x, y), radius, color in zip(places, radii, colors, strict=True):

@@ -1,4 +1,4 @@
-"""CartPoles with poles of many lengths: the smallest family of environments, for tests and first looks."""
+"""Family of CartPoles with different pole lengths, for tests and quick experiments."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +10,14 @@ from paddock.envs.errors import require
 from paddock.envs.family import Encoding
 from paddock.envs.spec import EnvSpec
 
-DIGITS = 3  # after the point, to which lengths are rounded
+DIGITS = 3  # decimals to which lengths are rounded
 
 
 class PoleLength(gymnasium.Wrapper):
-    """A CartPole whose pole has another half length, m; its mass stays as it is."""
+    """Wrapper that sets the half length of CartPole's pole, m, without changing its mass."""
 
     def __init__(self, env: gymnasium.Env, length: float) -> None:
-        """Set the physics; ValueError unless the length is positive."""
+        """Set the length; raise ValueError unless it is positive."""
         if not length > 0:
             raise ValueError(f"length={length} must be above 0 m; 0.5 is Gymnasium's")
         super().__init__(env)
@@ -28,14 +28,14 @@ class PoleLength(gymnasium.Wrapper):
 
 @dataclass(frozen=True, kw_only=True)
 class Poles:
-    """CartPole-v1 with {length: half the length of the pole, m}.
+    """Family of CartPole-v1 with encodings {length: half length of the pole, m}.
 
     Attributes:
-        start: length where co-evolution begins, m.
+        start: initial length, m.
         step: a mutation adds uniform(-step, step), m.
         min: shortest, m.
         max: longest, m.
-        max_episode_steps: None keeps CartPole's own 500.
+        max_episode_steps: None: 500, as in CartPole-v1.
     """
 
     start: float
@@ -45,25 +45,26 @@ class Poles:
     max_episode_steps: int | None
 
     def __post_init__(self) -> None:
+        """Validate the fields."""
         require(0 < self.min <= self.max < float("inf"), f"min={self.min} and max={self.max} must be 0 < min <= max")
         require(self.min <= self.start <= self.max, f"start={self.start} must be within [{self.min}, {self.max}]")
         require(0 < self.step < float("inf"), f"step={self.step} must be above 0 m; 0.1 suits most")
         self.env_spec(self.flat(), None)  # which checks the rest
 
     def flat(self) -> Encoding:
-        """The pole of length `start`."""
+        """Return the encoding of length `start`."""
         return {"length": float(self.start)}
 
     def mutate(self, encoding: Encoding, generator: np.random.Generator) -> Encoding:
-        """A pole that is up to a step longer or shorter."""
+        """Change the length by up to one step."""
         changed = round(encoding["length"] + generator.uniform(-self.step, self.step), DIGITS)
         return {"length": float(min(max(changed, self.min), self.max))}
 
     def distance(self, one: Encoding, other: Encoding) -> float:
-        """Difference of the lengths, m."""
+        """Return the difference of the lengths, m."""
         return abs(one["length"] - other["length"])
 
     def env_spec(self, encoding: Encoding, ground: int | None) -> EnvSpec:
-        """CartPole with such a pole; `ground` does nothing, as seeds only decide how episodes start here."""
+        """Specify the environment of an encoding; `ground` has no effect."""
         pole = {"_target_": "paddock.envs.tasks.poles.PoleLength", "length": encoding["length"]}
         return EnvSpec("CartPole-v1", {}, (pole,), self.max_episode_steps, fresh=False)

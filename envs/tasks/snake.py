@@ -1,20 +1,20 @@
-"""Snakes on one field, after the arcade game: many agents that eat, grow, die and come back.
+"""Multi-agent Snake: agents eat, grow, die and respawn on a shared field.
 
-A field of width x height cells has a wall around it, `food` pieces of food, and snakes, of one cell each at first. In a
-step all snakes that live move at once:
+A field of width x height cells is surrounded by a wall and has `food` pieces of food and snakes of initially one cell.
+In a step all living snakes move simultaneously:
 
-1. The head is to go one cell up, right, down or left. Food that lay there before the step will have been eaten.
-2. The last cell of a body becomes free, unless the snake eats and is shorter than `longest`.
-3. A snake dies whose head would come into a wall, a cell of any body (its own too) or a cell that another head comes
-   to. A head may go where the last cell of a body was before the step.
-4. The others' heads are there now; who has eaten is paid 1. The dead are paid -1, and their cells are free.
-5. A snake that has been dead for `absence` steps is back, with one cell in a free place; in seat order, by draws from
-   all cells until one is free. Then a new piece of food is drawn so for each that was eaten.
+1. Each head moves one cell up, right, down or left, and eats food that was there before the step.
+2. The tail cell of a body becomes free, unless the snake eats and is shorter than `longest`.
+3. A snake dies if its head would enter a wall, a cell of any body (its own too), or the same cell as another head. A
+   head may enter a cell that was a tail before the step.
+4. The other heads move; a snake that has eaten gets 1. Dead snakes get -1 and their cells become free.
+5. A snake that has been dead for `absence` steps respawns with one cell at a random free position, in agent order, by
+   rejection sampling over all cells. Then a new piece of food is placed the same way for each one eaten.
 
-After `max_steps` steps whoever lives is truncated, and nobody comes back; the world ends then, or when no snake lives.
-A snake sees the 11 x 11 cells around its head as they are after the step, the dying around where it last was.
+After `max_steps` steps living snakes are truncated and none respawns; the episode ends then, or when no snake lives.
+A snake observes the 11 x 11 cells around its head after the step; a dying one those around its last position.
 
-`envs/native/src/tasks/snake.c` gives the same numbers.
+`envs/native/src/tasks/snake.c` is bit-identical.
 """
 
 from collections import Counter
@@ -31,19 +31,19 @@ from paddock.envs.ranges import Range, check_fields
 from paddock.envs.registration import VERSIONS, NativeVersion, settings_of
 from paddock.envs.task_env import MultiAgentTaskEnv
 
-FREE, FOOD, WALL, BODY, HEAD = range(5)  # what is in a cell
-SIGHT = 5  # cells that a snake sees in each direction
+FREE, FOOD, WALL, BODY, HEAD = range(5)  # contents of a cell
+SIGHT = 5  # view radius, cells
 SIDE = 2 * SIGHT + 1
-SCALE = 16  # pixels of a cell's side in pictures
+SCALE = 16  # side of a cell in images, pixels
 COLORS = np.array([(24, 26, 34), (226, 72, 72), (96, 100, 112), (64, 160, 88), (150, 232, 150)], np.uint8)
 WAYS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left, as (rows, columns)
 
-Cell = tuple[int, int]  # row and column, the walls' included
+Cell = tuple[int, int]  # row and column, including walls
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How large the field is, who is on it, and for how long."""
+    """Size of the field, number of snakes and pieces of food, and time limits."""
 
     snakes: Annotated[int, Range("must be between 2 and 16; 4 suits most", low=2, high=16)]
     width: Annotated[int, Range("must be between 4 and 32 cells; 16 suits most", low=4, high=32)]
@@ -54,19 +54,24 @@ class Rules:
     max_steps: Annotated[int, Range("must be between 1 and 2^30; 500 suits most", low=1, high=2**30)]
 
     def __post_init__(self) -> None:
+        """Validate the fields."""
         check_fields(self)
         most, half = self.snakes * self.longest + self.food, self.width * self.height // 2
         what = f"{self.snakes} snakes of {self.longest} cells and {self.food} pieces of food may take {most} cells"
-        require(most <= half, f"{what}, and half of a field of {self.width} x {self.height} is {half}; take fewer")
+        require(most <= half, f"{what}, but half of a {self.width} x {self.height} field has {half}; use fewer")
 
 
 class Snake(MultiAgentTaskEnv):
-    """The world; see the top of this file for its rules, and `Rules` for its arguments."""
+    """Multi-agent Snake with the rules of this module; arguments are the fields of `Rules`."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = None, **rules: int) -> None:
-        """Make a field.
+        """Build the environment.
+
+        Args:
+            render_mode: "rgb_array" or None.
+            **rules: fields of `Rules`.
 
         Raises:
             ConfigError: a number is out of its range.
@@ -77,13 +82,13 @@ class Snake(MultiAgentTaskEnv):
         super().__init__(seen, spaces.Discrete(len(WAYS)), render_mode)  # up, right, down, left
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
-        """Begin with all snakes, each of one cell."""
+        """Start with all snakes, each of one cell."""
         self._begin(seed)
         rules, self._steps = self.rules, 0
         self._cells = np.full((rules.height + 2 * SIGHT, rules.width + 2 * SIGHT), WALL, np.uint8)
         self._cells[SIGHT:-SIGHT, SIGHT:-SIGHT] = FREE
-        self._away: dict[str, int] = {}  # steps until it is back
-        self._bodies: dict[str, list[Cell]] = {}  # of those who live, from tail to head
+        self._away: dict[str, int] = {}  # steps until the snake respawns
+        self._bodies: dict[str, list[Cell]] = {}  # of living snakes, from tail to head
         for agent in self.agents:
             self._give_birth(agent)
         for _ in range(rules.food):
@@ -91,7 +96,7 @@ class Snake(MultiAgentTaskEnv):
         return {agent: self._see(self._bodies[agent][-1]) for agent in self.agents}, {a: {} for a in self.agents}
 
     def step(self, actions: dict[str, Any]) -> Step:
-        """Move all snakes that live."""
+        """Move all living snakes."""
         cells, bodies, lived = self._cells, self._bodies, list(self.agents)
         heads = {agent: bodies[agent][-1] for agent in lived}
         comes = {agent: _beside(heads[agent], int(actions[agent])) for agent in lived}
@@ -124,12 +129,12 @@ class Snake(MultiAgentTaskEnv):
         return seen, paid, dies, cut, {agent: {} for agent in seen}
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Draw the field and the wall around it, [H, W, 3], for render_mode "rgb_array"."""
+        """Return an image of the field and its wall, [H, W, 3], for render_mode "rgb_array"."""
         seen = self._cells[SIGHT - 1 : 1 - SIGHT, SIGHT - 1 : 1 - SIGHT]
         return COLORS[seen].repeat(SCALE, 0).repeat(SCALE, 1) if self.render_mode == "rgb_array" else None
 
     def _bring_back(self) -> list[str]:
-        """Count the absence of the dead, and return who is born."""
+        """Count down the absence of dead snakes, and return those that respawn."""
         self._away = {agent: left - 1 for agent, left in self._away.items()}
         born = [agent for agent in self.possible_agents if self._away.get(agent) == 0]
         for agent in born:

@@ -1,17 +1,16 @@
-"""Spread: agents are to cover landmarks and not to run into each other (Lowe et al. 2017, arXiv:1706.02275).
+"""Spread: agents must cover landmarks without collisions (Lowe et al. 2017, arXiv:1706.02275).
 
-N agents, discs with a radius of 0.15, and N landmarks lie on a plane. At first each is somewhere in the square from
--1 to 1, the agents drawn first, and nobody moves. An agent chooses to be pushed not at all, or with a force of 5 to the
-left, right, down or up; how it moves then, and how agents push each other, is told in `particles.py`. Landmarks push
-nobody.
+N agents, discs with a radius of 0.15, and N landmarks start at random positions in [-1, 1]^2, the agents sampled first
+and at rest. Actions are no force, or a force of 5 to the left, right, down or up; `particles.py` describes motion and
+contacts. Landmarks do not collide.
 
-After a step all agents are paid `1 - local_ratio` times a sum that is theirs together: of each landmark the distance of
-the agent next to it, as a loss; and each agent `local_ratio` times -1 for every other that it overlaps. It sees its
-speed, its place, and from there where the landmarks are and the others, in their order; and two zeros for each other,
-who could speak there in other worlds: 6 N numbers. After `max_cycles` steps all are truncated.
+The reward of each agent is `1 - local_ratio` times a shared reward, minus the sum over landmarks of the distance to the
+nearest agent, plus `local_ratio` times -1 for each agent that it overlaps. Observations are velocity and position, then
+relative positions of landmarks and other agents in order, and two zeros per other agent (messages, unused here): 6 N
+numbers. After `max_cycles` steps all agents are truncated.
 
-With the same seed an episode is that of `mpe2.simple_spread_v3`, but for the last digits of a contact's push;
-`envs/native/src/tasks/spread.c` gives the same bits as these rules.
+With the same seed an episode equals one of `mpe2.simple_spread_v3`, except for the last digits of contact forces.
+`envs/native/src/tasks/spread.c` is bit-identical to this module.
 """
 
 from dataclasses import dataclass
@@ -30,29 +29,34 @@ from paddock.envs.tasks.particles import Point, distance, draw_discs, move, push
 RADIUS = 0.15
 FORCE = 5.0
 WAYS = ((0.0, 0.0), (-FORCE, 0.0), (FORCE, 0.0), (0.0, -FORCE), (0.0, FORCE))  # none, left, right, down, up
-SPOT = 0.05  # a landmark's radius in pictures
+SPOT = 0.05  # radius of landmarks in images
 COLORS = np.array([(88, 140, 236), (232, 196, 92)], np.uint8)  # agents, landmarks
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpreadRules:
-    """How many there are, how they are paid, and for how long."""
+    """Number of agents, weight of the individual reward and time limit."""
 
     N: Annotated[int, Range("must be between 2 and 16 agents; 3 suits most", low=2, high=16)]
     local_ratio: UnitFloat
     max_cycles: Annotated[int, Range("must be between 1 and 2^30 steps; 25 suits most", low=1, high=2**30)]
 
     def __post_init__(self) -> None:
+        """Validate the fields."""
         check_fields(self)
 
 
 class Spread(MultiAgentTaskEnv):
-    """The world; see the top of this file for its rules, and `SpreadRules` for its arguments."""
+    """Spread with the rules of this module; arguments are the fields of `SpreadRules`."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = None, **rules: Any) -> None:
-        """Make a plane.
+        """Build the environment.
+
+        Args:
+            render_mode: "rgb_array" or None.
+            **rules: fields of `SpreadRules`.
 
         Raises:
             ConfigError: a number is out of its range.
@@ -63,7 +67,7 @@ class Spread(MultiAgentTaskEnv):
         super().__init__(seen, spaces.Discrete(len(WAYS)), render_mode)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
-        """Begin with agents at rest."""
+        """Start with agents at rest."""
         self._begin(seed)
         self._steps = 0
         self._places: list[Point] = [self._draw() for _ in self.agents]
@@ -92,7 +96,7 @@ class Spread(MultiAgentTaskEnv):
         return self._see(), paid, never, cut, {agent: {} for agent in agents}
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Draw landmarks and agents from above, [H, W, 3], for render_mode "rgb_array"."""
+        """Return an image of landmarks and agents, [H, W, 3], for render_mode "rgb_array"."""
         if self.render_mode != "rgb_array":
             return None
         count = self.rules.N

@@ -1,18 +1,17 @@
-"""Tag: adversaries hunt faster prey among obstacles, the predators and prey of Lowe et al. 2017 (arXiv:1706.02275).
+"""Tag: adversaries hunt faster prey among obstacles (predator-prey of Lowe et al. 2017, arXiv:1706.02275).
 
 Discs on a plane: `num_adversaries` with a radius of 0.075 and a top speed of 1, `num_good` prey with 0.05 and 1.3, and
-`num_obstacles` with 0.2 that stay where they are. At first adversaries, then prey are somewhere in the square from -1
-to 1 and at rest, and then obstacles somewhere in that from -0.9 to 0.9. Who moves chooses to be pushed not at all, or
-left, right, down or up, an adversary with a force of 3 and prey with 4; the rest is told in `particles.py`.
+`num_obstacles` fixed ones with 0.2. Adversaries, then prey start at rest at random positions in [-1, 1]^2; obstacles
+are sampled last in [-0.9, 0.9]^2. Actions are no force, or a force to the left, right, down or up, of 3 for adversaries
+and 4 for prey; `particles.py` describes motion and contacts.
 
-After a step every adversary is paid 10 for each adversary and prey that overlap, whoever they are; prey loses 10 for
-each adversary that it overlaps, and by how far either of its coordinates is from 0: nothing up to 0.9, 10 times what is
-above 0.9 up to 1, and beyond that exp(2 (x - 1)), 10 at the most. All see their speed, their place, and from there
-where obstacles are and the others, adversaries first; and the speeds of all other prey. After `max_cycles` steps all
-are truncated.
+Every adversary gets 10 for each overlapping pair of an adversary and a prey. Prey loses 10 for each adversary that it
+overlaps, and for each coordinate at distance x from 0: nothing up to 0.9, 10 (x - 0.9) up to 1, and exp(2 (x - 1)), at
+most 10, beyond. Observations are velocity and position, then relative positions of obstacles and other agents,
+adversaries first, and velocities of all other prey. After `max_cycles` steps all agents are truncated.
 
-With the same seed an episode is that of `mpe2.simple_tag_v3`, but for the last digits of a contact's push;
-`envs/native/src/tasks/tag.c` gives the same bits as these rules.
+With the same seed an episode equals one of `mpe2.simple_tag_v3`, except for the last digits of contact forces.
+`envs/native/src/tasks/tag.c` is bit-identical to this module.
 """
 
 from dataclasses import dataclass
@@ -26,32 +25,33 @@ from paddock.envs.multiagent.env import ByAgent, Step
 from paddock.envs.ranges import Range, check_fields
 from paddock.envs.registration import VERSIONS, NativeVersion, settings_of
 from paddock.envs.task_env import MultiAgentTaskEnv
-from paddock.envs.tasks.particles import MOST_EXPONENT, Point, distance, draw_discs, exponential, move, push_apart
+from paddock.envs.tasks.particles import MAX_EXPONENT, Point, distance, draw_discs, exponential, move, push_apart
 
-MOST = 8  # of each kind
-OBSTACLE, REACH = 0.2, 0.9  # an obstacle's radius, and how far from the middle it may lie
-CAUGHT, DEAREST = 10.0, 10.0
+MAX_BODIES = 8  # of each kind
+OBSTACLE, REACH = 0.2, 0.9  # radius of obstacles; bound of their initial coordinates
+CAUGHT, MAX_COST = 10.0, 10.0
 WAYS = ((0.0, 0.0), (-1.0, 0.0), (1.0, 0.0), (0.0, -1.0), (0.0, 1.0))  # none, left, right, down, up
 COLORS = np.array([(226, 92, 92), (80, 184, 120), (96, 100, 112)], np.uint8)  # adversaries, prey, obstacles
-_Some = Annotated[int, Range(f"must be between 1 and {MOST}", low=1, high=MOST)]
+_Count = Annotated[int, Range(f"must be between 1 and {MAX_BODIES}", low=1, high=MAX_BODIES)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TagRules:
-    """How many there are of each kind, and for how long."""
+    """Number of bodies of each kind, and time limit."""
 
-    num_good: _Some
-    num_adversaries: _Some
-    num_obstacles: Annotated[int, Range(f"must be between 0 and {MOST}; 2 suit most", low=0, high=MOST)]
+    num_good: _Count
+    num_adversaries: _Count
+    num_obstacles: Annotated[int, Range(f"must be between 0 and {MAX_BODIES}; 2 suit most", low=0, high=MAX_BODIES)]
     max_cycles: Annotated[int, Range("must be between 1 and 2^30 steps; 25 suits most", low=1, high=2**30)]
 
     def __post_init__(self) -> None:
+        """Validate the fields."""
         check_fields(self)
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """What tells adversaries from prey."""
+    """Properties of adversaries or prey."""
 
     name: str
     radius: float
@@ -63,12 +63,16 @@ HUNTER, PREY = _Kind("adversary", 0.075, 3.0, 1.0), _Kind("agent", 0.05, 4.0, 1.
 
 
 class Tag(MultiAgentTaskEnv):
-    """The world; see the top of this file for its rules, and `TagRules` for its arguments."""
+    """Tag with the rules of this module; arguments are the fields of `TagRules`."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = None, **rules: int) -> None:
-        """Make a plane.
+        """Build the environment.
+
+        Args:
+            render_mode: "rgb_array" or None.
+            **rules: fields of `TagRules`.
 
         Raises:
             ConfigError: a number is out of its range.
@@ -86,19 +90,19 @@ class Tag(MultiAgentTaskEnv):
         super().__init__(dict(zip(names, sights, strict=True)), spaces.Discrete(len(WAYS)), render_mode)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
-        """Begin with all at rest."""
+        """Start with all agents at rest."""
         self._begin(seed)
         self._steps = 0
-        self._places: list[Point] = [self._draw(1.0) for _ in self.agents]  # obstacles behind who moves
+        self._places: list[Point] = [self._draw(1.0) for _ in self.agents]  # agents, then obstacles
         self._places += [self._draw(REACH) for _ in range(self.rules.num_obstacles)]
         self._speeds: list[Point] = [[0.0, 0.0] for _ in self.agents]
         return self._see(), {agent: {} for agent in self.agents}
 
     def step(self, actions: dict[str, Any]) -> Step:
-        """Move all who can."""
+        """Move all agents."""
         agents, hunters = self.possible_agents, self.rules.num_adversaries
         chosen = [WAYS[int(actions[agent])] for agent in agents]
-        forces = [[part * kind.force for part in way] for way, kind in zip(chosen, self._kinds, strict=True)]
+        forces = [[axis * kind.force for axis in way] for way, kind in zip(chosen, self._kinds, strict=True)]
         push_apart(forces, self._places, self._radii)
         for k, kind in enumerate(self._kinds):
             move(self._places[k], self._speeds[k], forces[k], kind.top)
@@ -114,7 +118,7 @@ class Tag(MultiAgentTaskEnv):
         return self._see(), dict(zip(agents, paid, strict=True)), never, cut, {agent: {} for agent in agents}
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Draw all from above, [H, W, 3], for render_mode "rgb_array"."""
+        """Return an image of all bodies, [H, W, 3], for render_mode "rgb_array"."""
         if self.render_mode != "rgb_array":
             return None
         counts = self.rules.num_adversaries, self.rules.num_good, self.rules.num_obstacles
@@ -140,12 +144,12 @@ class Tag(MultiAgentTaskEnv):
 
 
 def _cost(x: float) -> float:
-    """Return what prey loses so far from the middle."""
+    """Return the penalty of prey at distance x from the centre along one axis."""
     if x < 0.9:
         return 0.0
     if x < 1.0:
         return (x - 0.9) * 10.0
-    return min(exponential(min(2.0 * x - 2.0, MOST_EXPONENT)), DEAREST)
+    return min(exponential(min(2.0 * x - 2.0, MAX_EXPONENT)), MAX_COST)
 
 
 VERSIONS[f"{__name__}:Tag"] = NativeVersion("tag", settings_of(TagRules), agents=True)

@@ -12,7 +12,7 @@ from paddock.algos.pool.protocol import Done, Pool
 from paddock.algos.pool.serial import SerialPool
 from paddock.algos.protocol import KeepsFiles
 from paddock.envs.errors import ConfigError, nearest, require, split_details
-from paddock.envs.sanity.suite import SUITE, WORLDS
+from paddock.envs.sanity.suite import MULTIAGENT, SUITE
 from paddock.envs.sanity.task import Bar, Kind, SanityTask
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
@@ -21,7 +21,7 @@ from ..config.build import build, call_checked, prepare
 from ..config.compose import compose_sections
 from ..config.experiment import prepare_member
 
-TASKS = {task.name: task for task in (*SUITE, *WORLDS)}
+TASKS = {task.name: task for task in (*SUITE, *MULTIAGENT)}
 TASK_KEYS = ("steps", "algo")  # allowed for a single task in conf/algo/sanity
 
 
@@ -104,7 +104,7 @@ def prepare_tasks(overrides: Sequence[str], names: Sequence[str], seeds: Sequenc
             if key not in given:
                 *path, last = key.split(".")
                 functools.reduce(operator.getitem, path, algo)[last] = value
-        task = replace(task, steps=int(own.get("steps", task.steps)), drawn=task.drawn and settings.draws)
+        task = replace(task, steps=int(own.get("steps", task.steps)), stochastic=task.stochastic and settings.draws)
         prepared.append(_prepare(task, bar, algo, sections["env"], sections["vec"], seeds))
     reasons = [one.reason for one in prepared if one.bar is not None]
     if reasons and all(reasons):  # the fault is the algorithm's, not a task's
@@ -138,7 +138,9 @@ def _prepare(
     except ConfigError as error:
         return PreparedTask(task, bar, (), str(error))
     files = isinstance(algorithm.target, KeepsFiles)
-    trials = (SanityTrial(algorithm, env, vec, seed, task.steps, task.episodes, files, task.drawn) for seed in seeds)
+    trials = (
+        SanityTrial(algorithm, env, vec, seed, task.steps, task.episodes, files, task.stochastic) for seed in seeds
+    )
     return PreparedTask(task, bar, tuple(trials), "")
 
 

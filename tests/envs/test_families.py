@@ -163,7 +163,7 @@ def test_a_lineage_of_networks_keeps_its_rules() -> None:
     for parent, child in itertools.pairwise(found):
         net = child["cppn"]
         cppn.check(net, "cppn")
-        heights = cppn.relief(net, 200)
+        heights = cppn.height_profile(net, 200)
         assert 0.25 - 1e-9 <= np.abs(heights).max() <= 16 + 1e-9
         assert np.all(heights[:22] == 0)
         change = len(net["nodes"]) - len(parent["cppn"]["nodes"])

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from paddock.envs.bipedal.ground import Course, Ground, lay_ground
+from paddock.envs.bipedal.ground import Course, Ground, generate_ground
 from paddock.envs.errors import ConfigError
 from paddock.envs.spec import EnvSpec
 
@@ -38,7 +38,7 @@ HILL: dict[str, Any] = {
 
 
 def lay(seed: int, **encoding: Any) -> Ground:
-    return lay_ground(Course(**(PLAIN | encoding)), np.random.default_rng(seed))
+    return generate_ground(Course(**(PLAIN | encoding)), np.random.default_rng(seed))
 
 
 def laid(**encoding: Any) -> list[Ground]:

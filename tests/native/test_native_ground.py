@@ -12,7 +12,7 @@ from conftest import ROOT
 from gymnasium.envs.box2d.bipedal_walker import BipedalWalker
 from numpy.typing import NDArray
 
-from paddock.envs.bipedal.ground import Course, lay_ground
+from paddock.envs.bipedal.ground import Course, generate_ground
 from paddock.envs.native.originals import ENCODED, GIVEN, HARDCORE, PLAIN, CourseSettings
 
 NATIVE = ROOT / "envs" / "native"
@@ -36,9 +36,9 @@ int lay(const struct course *course, uint64_t seed, int rooms, float *x, float *
     if (open_ground(&ground, course->length)) return -1;
     other.kind = GROUND_HARDCORE;
     seed_generator(&generator, ~seed);
-    if (lay_ground(&ground, &other, &generator)) return -1;
+    if (generate_ground(&ground, &other, &generator)) return -1;
     seed_generator(&generator, seed);
-    if (lay_ground(&ground, course, &generator) || ground.boxes > rooms) return -1;
+    if (generate_ground(&ground, course, &generator) || ground.boxes > rooms) return -1;
     memcpy(x, ground.x, sizeof(float) * ground.length);
     memcpy(y, ground.y, sizeof(float) * ground.length);
     memcpy(boxes, ground.box, sizeof(struct box) * ground.boxes);
@@ -188,7 +188,7 @@ def test_the_ground_of_an_encoding_is_laid_to_the_last_bit(lay: Lay, largest: in
     for seed in range(60):
         encoding = random_course(generator, largest)
         drawn = np.random.default_rng(seed)
-        ground = lay_ground(Course(**encoding, cppn=None), drawn)
+        ground = generate_ground(Course(**encoding, cppn=None), drawn)
         drawn.random((encoding["length"] // 20, 11))
         agree(lay(native_course(encoding), seed), rounded(ground.x, ground.y, upright(ground.boxes), draw_next(drawn)))
 

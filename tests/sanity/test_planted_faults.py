@@ -211,16 +211,16 @@ FAULTS: dict[str, tuple[Callable[[Patch], None], str, str]] = {  # how, in what,
     "memory kept from episode to episode": (keep_the_memory, "algo=ppo algo.lstm=true", "forget"),
 }
 SUSPECTS = {
-    "bandit": "advantages: their sign or scale",
+    "bandit": "advantages (sign or scale)",
     "aim": "their bounds, their scale, or the deviation",
     "masked": "action masks: not applied",
-    "spaces": "a leaf is lost",
-    "discount": "its power where several rewards are summed",
+    "spaces": "a missing leaf",
+    "discount": "its power in sums of several rewards",
     "delay": "lambda",
-    "cutoff": "a truncation is taken for an end, another observation than the final one is valued, advantages",
-    "cutoff_twin": "an end is taken for a truncation",
-    "forget": "the state is not reset where an episode begins",
-    "roles": "the order of rows",
+    "cutoff": "truncation is treated as termination",
+    "cutoff_twin": "termination is treated as truncation",
+    "forget": "the state is not reset at the start",
+    "roles": "multi-agent rows: their order",
 }
 QUICK = ("masks ignored", "advantages not normalized", "no bootstrap where an episode was cut off")
 

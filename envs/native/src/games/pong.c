@@ -30,9 +30,7 @@ static void begin_pong(struct pong *game, const void *settings, struct generator
     serve_pong(game, game->word >> 22 & 1 ? 1 : -1);
 }
 
-static int play_pong(
-    struct pong *game, const void *settings, struct generator *generator, int choice, double *reward
-)
+static int play_pong(struct pong *game, const void *settings, struct generator *generator, int choice, double *reward)
 {
     static const int plane[2] = {184, 8};
     (void)settings, (void)generator;

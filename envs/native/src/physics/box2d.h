@@ -175,9 +175,7 @@ static void update_bounds(
             int lane = __builtin_ctz(left);
             struct bounds around = get_bounds(w, body, lane);
             v2 shift = {to->x[body][lane] - from->x[body][lane], to->y[body][lane] - from->y[body][lane]};
-            widen_bounds(
-                &around, (v2){low_x[lane], low_y[lane]}, (v2){high_x[lane], high_y[lane]}, shift
-            );
+            widen_bounds(&around, (v2){low_x[lane], low_y[lane]}, (v2){high_x[lane], high_y[lane]}, shift);
             set_bounds(w, body, lane, around);
             find_near(&block->own[lane].near[body], &block->own[lane].scene, around);
         }

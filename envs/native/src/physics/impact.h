@@ -241,8 +241,8 @@ static float find_root(const struct axis *axis, int ground, int body, float t1, 
 static float find_impact(const struct polygon *ground, const struct polygon *shape, v2 centre, struct sweep sweep)
 {
     const float target = IMPACT_DISTANCE, tolerance = IMPACT_TOLERANCE;
-    const float turn = 2.0f * PI_F, turns = turn * __builtin_floorf(sweep.angle_from / turn);
-    sweep.angle_from -= turns, sweep.angle_to -= turns;
+    const float period = 2.0f * PI_F, shift = period * __builtin_floorf(sweep.angle_from / period);
+    sweep.angle_from -= shift, sweep.angle_to -= shift;
     struct axis axis = {.ground = ground, .shape = shape, .sweep = &sweep, .centre = centre};
     struct simplex_memory memory = {.count = 0};
     float t1 = 0;

@@ -62,9 +62,7 @@ struct island {
     int count[BODIES]; /* slots filled in any lane */
 };
 
-static void prepare_joint(
-    struct island *island, const struct model *model, int joint, vf speed, vf torque
-)
+static void prepare_joint(struct island *island, const struct model *model, int joint, vf speed, vf torque)
 {
     struct joint *j = &island->joint[joint];
     struct joints *kept = &island->kept;

@@ -20,7 +20,7 @@ struct tag {
 
 #define REACH 0.9
 #define CAUGHT 10.0
-#define DEAREST 10.0
+#define MAX_COST 10.0
 
 struct body_kind {
     double radius, force, top;
@@ -76,12 +76,10 @@ static double cost(double x)
     if (x < 0.9) return 0;
     if (x < 1.0) return (x - 0.9) * 10.0;
     const double above = 2.0 * x - 2.0, loss = exponential(above < MAX_EXPONENT ? above : MAX_EXPONENT);
-    return loss < DEAREST ? loss : DEAREST;
+    return loss < MAX_COST ? loss : MAX_COST;
 }
 
-static void start_tag(
-    struct tag *world, const void *memory, struct generator *generator, const struct agent_rows *rows
-)
+static void start_tag(struct tag *world, const void *memory, struct generator *generator, const struct agent_rows *rows)
 {
     const struct tag_settings *settings = memory;
     const int moving = moving_of(settings), bodies = moving + settings->obstacles;

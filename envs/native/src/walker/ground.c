@@ -1,4 +1,4 @@
-/* Terrain generation: Gymnasium's `BipedalWalker._generate_terrain` and `lay_ground` of envs/bipedal/ground.py, with
+/* Terrain generation: Gymnasium's `BipedalWalker._generate_terrain` and `generate_ground` of envs/bipedal/ground.py, with
  * the same order of random numbers and, in double precision, of sums. */
 
 #include <math.h>
@@ -238,7 +238,7 @@ static int lay_given(struct ground *ground, const struct course *course)
     return 0;
 }
 
-int lay_ground(struct ground *ground, const struct course *course, struct generator *generator)
+int generate_ground(struct ground *ground, const struct course *course, struct generator *generator)
 {
     int failed, scenery = ground->length / CLOUD_STEPS * CLOUD_DRAWS;
     ground->boxes = 0;

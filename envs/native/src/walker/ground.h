@@ -36,6 +36,6 @@ int open_ground(struct ground *ground, int length); /* 0, or -1: out of memory *
 void close_ground(struct ground *ground);
 
 /* Generate ground and skip the scenery; the next random number is the initial push. Return -1 if out of memory. */
-int lay_ground(struct ground *ground, const struct course *course, struct generator *generator);
+int generate_ground(struct ground *ground, const struct course *course, struct generator *generator);
 
 #endif

@@ -130,7 +130,7 @@ static void place_body(
 
 static void lay_scene(struct scene *scene, const struct course *course, struct generator *generator)
 {
-    lay_ground(&scene->ground, course, generator);
+    generate_ground(&scene->ground, course, generator);
     scene->kind = course->kind;
     for (int i = 0; i < scene->ground.length - 1; i++) {
         v2 edge = {scene->ground.x[i + 1] - scene->ground.x[i], scene->ground.y[i + 1] - scene->ground.y[i]};

@@ -109,9 +109,7 @@ static void roll_balls(struct grid *grid, const struct grid_settings *settings, 
 }
 
 /* Step; return whether the episode ended. */
-static int step_grid(
-    struct grid *grid, const void *memory, struct generator *generator, int action, double *reward
-)
+static int step_grid(struct grid *grid, const void *memory, struct generator *generator, int action, double *reward)
 {
     const struct grid_settings *settings = memory;
     static const int8_t ahead[4][2] = {{1, 0}, {0, 1}, {-1, 0}, {0, -1}};

@@ -6,7 +6,7 @@
 struct sanity_settings {
     double opening, leave, stay, noise, end;
     double (*normal)(struct bits *);             /* NumPy's function, for Bandit */
-    int64_t (*geometric)(struct bits *, double); /* likewise, for Forget */
+    int64_t (*geometric)(struct bits *, double); /* the same for Forget */
     int32_t arm, zeros, delay, digits, steps, terminates;
     uint32_t password; /* bit k: action of step k */
 };
