@@ -44,12 +44,7 @@ class Crafter(gymnasium.Env[NDArray[np.uint8], Any]):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012, Gymnasium's
 
     def __init__(self, *, reward: bool, render_mode: str | None = None) -> None:
-        """Build the environment.
-
-        Args:
-            reward: whether achievements and health are rewarded; if not, all rewards are 0.
-            render_mode: "rgb_array" or None.
-        """
+        """Build the environment; without `reward` all rewards are 0."""
         self.render_mode = render_mode
         self._game = crafter.Env(reward=reward, length=None, seed=0)  # Gymnasium adds the time limit
         self._game._world.__class__ = OrderedWorld  # its users already hold references to it

@@ -17,12 +17,7 @@ class EnvPoolTask(gymnasium.Env[Any, Any]):
     metadata = {"render_modes": []}  # noqa: RUF012, Gymnasium's
 
     def __init__(self, *, task: str, render_mode: str | None = None, **options: Any) -> None:
-        """Look up the task.
-
-        Args:
-            task: name of the task in EnvPool.
-            render_mode: not supported.
-            **options: options of the task.
+        """Look up a task of EnvPool by name.
 
         Raises:
             ValueError: EnvPool has no such task or rejects the options.

@@ -170,12 +170,9 @@ class Cppns:
 
 
 def interval_changes(interval: Sequence[float], rule: Rule, apart: float) -> list[list[float]]:
-    """Return all valid intervals [low, high] reached by one step of one or both bounds.
+    """Return all intervals [low, high] reached by one step of one or both bounds, with `low + apart <= high`.
 
-    Args:
-        interval: current [low, high].
-        rule: `initial`, lower bounds of low and high; `step`; `max`, upper bound of both.
-        apart: minimum distance of low and high.
+    The rule has lower bounds of low and high (`initial`), `step`, and an upper bound of both (`max`).
     """
     (least_low, least_high), step, most = rule["initial"], rule["step"], rule["max"]
     found = []

@@ -12,13 +12,8 @@ from numpy.typing import NDArray
 
 from paddock.envs.bipedal.walker import HEIGHT, WIDTH, Walker
 
-SKY, CLOUD, EARTH, LIGHT_GRASS, DARK_GRASS = (
-    (215, 215, 255),
-    (255, 255, 255),
-    (102, 153, 76),
-    (76, 255, 76),
-    (76, 204, 76),
-)
+SKY, CLOUD, EARTH = (215, 215, 255), (255, 255, 255), (102, 153, 76)
+LIGHT_GRASS, DARK_GRASS = (76, 255, 76), (76, 204, 76)
 STONE, RIM, POLE, CLOTH, RAY = (255, 255, 255), (153, 153, 153), (0, 0, 0), (230, 51, 0), (255, 0, 0)
 LOW, HIGH = 0.25 * HEIGHT, 0.6 * HEIGHT  # m above the lower edge, between which the view does not scroll vertically
 

@@ -25,12 +25,7 @@ class DenseForward:
     """Feed-forward network for batches of any size, whose weights can be reloaded."""
 
     def __init__(self, layout: DenseLayout, activation: str) -> None:
-        """Allocate buffers for weights and activations.
-
-        Args:
-            layout: layout of the flat vectors passed to `load`.
-            activation: "tanh" or "relu", applied between layers.
-        """
+        """Allocate buffers; `activation`, "tanh" or "relu", is applied between layers."""
         self._made = layout, activation
         try:
             self._network: _Compiled | _NumPyForward = _Compiled(layout, activation)
@@ -66,12 +61,7 @@ class CFeatures(ctypes.Structure):
 
     @classmethod
     def of(cls, features: SparseFeatures, normalizer: Normalizer | None) -> "CFeatures":
-        """Build the C structure, which keeps the arrays that it points into alive.
-
-        Args:
-            features: features to extract from rows of bytes.
-            normalizer: normalizer of the features, which skips one-hot and other flags; None: no normalization.
-        """
+        """Build the C structure, which keeps the arrays that it points to alive."""
         made = cls(
             numbers=features.numbers.ctypes.data,
             row_bytes=features.itemsize,

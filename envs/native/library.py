@@ -92,14 +92,7 @@ def load() -> ctypes.CDLL:
 def open_library(
     path: Path, abi: int, functions: Mapping[str, Sequence[Any]], name: str, fix: str = REBUILD
 ) -> ctypes.CDLL:
-    """Load a shared library of Paddock and declare the types of its functions.
-
-    Args:
-        path: file to load.
-        abi: interface version expected.
-        functions: for each function its result type, then its argument types.
-        name: name of the library in error messages.
-        fix: remedy in error messages.
+    """Load a library of Paddock and declare its functions by (result type, argument types...).
 
     Raises:
         ConfigError: the library was built from other sources or cannot be loaded.
@@ -109,10 +102,7 @@ def open_library(
     except OSError as error:
         raise ConfigError(f"{name} cannot be loaded ({' '.join(str(error).split())}); {fix}") from error
     number = library.native_abi() if hasattr(library, "native_abi") else "none"
-    require(
-        number == abi,
-        f"{name}: {path} was built from other sources (interface {number}, expected {abi}); {fix}",
-    )
+    require(number == abi, f"{name}: {path} was built from other sources (interface {number}, expected {abi}); {fix}")
     for function_name, (result, *arguments) in functions.items():
         function = getattr(library, function_name)
         function.restype, function.argtypes = result, arguments

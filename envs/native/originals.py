@@ -29,24 +29,12 @@ class CourseSettings(ctypes.Structure):
     """`struct course` of ground.h."""
 
     _fields_ = (
-        ("kind", ctypes.c_int32),
-        ("length", ctypes.c_int32),
-        ("pits", ctypes.c_int32),
-        ("stumps", ctypes.c_int32),
-        ("stairs", ctypes.c_int32),
-        ("stump_width", Pair),
-        ("stump_float", Pair),
-        ("stair_width", Pair),
-        ("stair_steps", Pair),
+        *((name, ctypes.c_int32) for name in ("kind", "length", "pits", "stumps", "stairs")),
+        *((name, Pair) for name in ("stump_width", "stump_float", "stair_width", "stair_steps")),
         ("roughness", ctypes.c_double),
-        ("pit_gap", RealPair),
-        ("stump_height", RealPair),
-        ("stair_height", RealPair),
-        ("given_boxes", ctypes.c_int32),
-        ("scenery", ctypes.c_int32),
-        ("given_x", ctypes.c_void_p),
-        ("given_y", ctypes.c_void_p),
-        ("given_corners", ctypes.c_void_p),
+        *((name, RealPair) for name in ("pit_gap", "stump_height", "stair_height")),
+        *((name, ctypes.c_int32) for name in ("given_boxes", "scenery")),
+        *((name, ctypes.c_void_p) for name in ("given_x", "given_y", "given_corners")),
     )
 
 
@@ -63,9 +51,7 @@ def _classic(arguments: Given) -> Settings:
     sutton_barto = arguments.get("sutton_barto_reward", False)
     require(isinstance(sutton_barto, bool), f"env.kwargs.sutton_barto_reward={sutton_barto!r} must be true or false")
     settings = ClassicSettings(
-        gravity=arguments.get("g", 10.0),
-        goal_velocity=arguments.get("goal_velocity", 0.0),
-        sutton_barto=sutton_barto,
+        gravity=arguments.get("g", 10.0), goal_velocity=arguments.get("goal_velocity", 0.0), sutton_barto=sutton_barto
     )
     return settings, ()
 
@@ -112,17 +98,8 @@ def _terrain(arguments: Given) -> Settings:
 
 
 TERRAIN = (
-    "roughness",
-    "pit_gap",
-    "stump_height",
-    "stump_width",
-    "stump_float",
-    "stair_height",
-    "stair_width",
-    "stair_steps",
-    "cppn",
-    "ground",
-    "length",
+    *("roughness", "pit_gap", "stump_height", "stump_width", "stump_float", "stair_height", "stair_width"),
+    *("stair_steps", "cppn", "ground", "length"),
 )
 CONTROL = {  # by the id of the original environment
     "CartPole-v1": NativeVersion("cartpole", _classic, ("sutton_barto_reward",)),

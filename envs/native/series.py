@@ -29,11 +29,7 @@ def carry_back(delta: NDArray[np.floating[Any]], carry: Floats) -> Floats:
 def discount(reward: Floats, ended: NDArray[np.bool_], gamma: float, running: Doubles) -> tuple[Doubles, Doubles]:
     """Compute the discounted returns of running episodes after each step.
 
-    Args:
-        reward: [T, B].
-        ended: [T, B].
-        gamma: discount factor.
-        running: [B] returns before the first step.
+    Rewards and ends are [T, B], `running` is [B] before the first step.
 
     Returns:
         Returns [T, B], and [B] after the last step, 0 where the episode ended.

@@ -19,12 +19,7 @@ class NativeEnv(gymnasium.Env):
     metadata = {"render_modes": ["human", "rgb_array"], "render_fps": 50}  # noqa: RUF012, Gymnasium's
 
     def __init__(self, source: str, render_mode: str | None = None, **kwargs: Any) -> None:
-        """Build the environment.
-
-        Args:
-            source: id of the original environment.
-            render_mode: "human", "rgb_array" or None.
-            **kwargs: arguments of the original environment.
+        """Build the native version of environment `source` with its arguments.
 
         Raises:
             ConfigError: there is no native version or no compiled library, or an argument is not supported.

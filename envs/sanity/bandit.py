@@ -30,14 +30,7 @@ class Bandit(TaskEnv):
     """Pull one of several arms; one step."""
 
     def __init__(self, arms: int, arm: int, noise: float, render_mode: str | None = None) -> None:
-        """Build the task.
-
-        Args:
-            arms: number of arms.
-            arm: the arm with mean reward 1; others have 0.
-            noise: standard deviation of rewards.
-            render_mode: not supported.
-        """
+        """Build the task; the mean reward is 1 for `arm`, else 0, with a standard deviation of `noise`."""
         check_whole_numbers(arms=arms, arm=arm)
         check_numbers(noise=noise)
         require(0 <= arm < arms, f"arm={arm} must be one of {arms}, counted from 0")

@@ -28,11 +28,7 @@ class SanitySettings(ctypes.Structure):
 
 
 def settings(given: Given, **more: Any) -> Settings:
-    """Return a task's settings in C.
-
-    Args:
-        given: arguments of the task.
-        **more: additional settings.
+    """Return a task's settings in C: its arguments and `more`.
 
     Raises:
         ConfigError: the C code does not support an argument.

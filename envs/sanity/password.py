@@ -29,10 +29,7 @@ PASSWORD = SanityTask(
 
 
 class Password(TaskEnv):
-    """Enter the bits of a password, one per step; the final reward is 1 if all are correct.
-
-    Observations are the bits entered so far, and -1 for the others.
-    """
+    """Enter a password, one bit per step, for a final reward of 1; observations are the bits entered, else -1."""
 
     def __init__(self, password: Sequence[int], render_mode: str | None = None) -> None:
         """Build the task for a password of bits."""

@@ -28,12 +28,7 @@ class Roles(MultiAgentTaskEnv):
     """Two agents observe their numbers, 0 and 1, and get 1 for reporting them; one step. After PufferLib's Multiagent."""
 
     def __init__(self, blind: bool = False, render_mode: str | None = None) -> None:
-        """Build the task.
-
-        Args:
-            blind: whether both observe 0, so that they need separate policies.
-            render_mode: not supported.
-        """
+        """Build the task; with `blind` both observe 0, so that they need separate policies."""
         check_bool(blind=blind)
         self._blind = blind
         seen = dict.fromkeys(("player_0", "player_1"), spaces.Box(0.0, 1.0, (1,), np.float32))

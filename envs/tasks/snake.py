@@ -67,11 +67,7 @@ class Snake(MultiAgentTaskEnv):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = None, **rules: int) -> None:
-        """Build the environment.
-
-        Args:
-            render_mode: "rgb_array" or None.
-            **rules: fields of `Rules`.
+        """Build the environment from the fields of `Rules`.
 
         Raises:
             ConfigError: a number is out of its range.

@@ -52,11 +52,7 @@ class Spread(MultiAgentTaskEnv):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = None, **rules: Any) -> None:
-        """Build the environment.
-
-        Args:
-            render_mode: "rgb_array" or None.
-            **rules: fields of `SpreadRules`.
+        """Build the environment from the fields of `SpreadRules`.
 
         Raises:
             ConfigError: a number is out of its range.

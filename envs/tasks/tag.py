@@ -68,11 +68,7 @@ class Tag(MultiAgentTaskEnv):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = None, **rules: int) -> None:
-        """Build the environment.
-
-        Args:
-            render_mode: "rgb_array" or None.
-            **rules: fields of `TagRules`.
+        """Build the environment from the fields of `TagRules`.
 
         Raises:
             ConfigError: a number is out of its range.

@@ -4,8 +4,7 @@
  * other's stone. The winner gets 1, the loser -1. An illegal move costs its player 1 and the other nothing, and marks
  * both as terminated and truncated, as PettingZoo's TerminateIllegalWrapper does. */
 
-#ifndef PADDOCK_STONES_H
-#define PADDOCK_STONES_H
+#pragma once
 
 #include "games/multiagent_game.h"
 
@@ -55,5 +54,3 @@ static inline void apply_move(
     rows->terminated[0] = rows->terminated[1] = 1;
     rows->truncated[0] = rows->truncated[1] = (uint8_t)move->illegal;
 }
-
-#endif

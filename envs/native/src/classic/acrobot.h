@@ -1,7 +1,6 @@
 /* Acrobot-v1 (Sutton 1996) with the dynamics of Sutton & Barto's book, integrated by fourth-order Runge-Kutta. */
 
-#ifndef PADDOCK_ACROBOT_H
-#define PADDOCK_ACROBOT_H
+#pragma once
 
 #include "classic.h"
 
@@ -74,5 +73,3 @@ static const double acrobot_high[] = {ACROBOT_SPREAD, ACROBOT_SPREAD, ACROBOT_SP
 
 CLASSIC_STEPS(acrobot, 4, 6, 4, acrobot_low, acrobot_high, show_acrobot)
 CLASSIC_TASK(acrobot, 4, 6, 3)
-
-#endif

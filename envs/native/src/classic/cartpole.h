@@ -1,7 +1,6 @@
 /* CartPole-v1 (Barto, Sutton & Anderson 1983), integrated by Gymnasium's Euler steps. */
 
-#ifndef PADDOCK_CARTPOLE_H
-#define PADDOCK_CARTPOLE_H
+#pragma once
 
 #include "classic.h"
 
@@ -70,5 +69,3 @@ static void start_cartpole(
 }
 
 CLASSIC_TASK(cartpole, 4, 4, 2)
-
-#endif

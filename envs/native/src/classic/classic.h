@@ -3,8 +3,7 @@
  * Precision and order of operations are Gymnasium's (envs/classic_control/); steps differ only in the last bits of sine
  * and cosine. */
 
-#ifndef PADDOCK_CLASSIC_H
-#define PADDOCK_CLASSIC_H
+#pragma once
 
 #include <string.h>
 
@@ -139,5 +138,3 @@ INLINE void load_classic(struct classic_group *group, int lane, const void *save
         .save = save_##which,                                                                                          \
         .load = load_##which,                                                                                          \
     };
-
-#endif

@@ -1,7 +1,6 @@
 /* MountainCar-v0 (Moore 1990) and MountainCarContinuous-v0. */
 
-#ifndef PADDOCK_MOUNTAIN_CAR_H
-#define PADDOCK_MOUNTAIN_CAR_H
+#pragma once
 
 #include "classic.h"
 
@@ -91,5 +90,3 @@ static void start_mountain_car_continuous(
 }
 
 CLASSIC_TASK(mountain_car_continuous, 2, 2, 0)
-
-#endif

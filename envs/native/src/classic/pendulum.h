@@ -1,7 +1,6 @@
 /* Pendulum-v1. Torque and terms of it alone are in single precision, as with NumPy's float32 actions. */
 
-#ifndef PADDOCK_PENDULUM_H
-#define PADDOCK_PENDULUM_H
+#pragma once
 
 #include "classic.h"
 
@@ -49,5 +48,3 @@ static const double pendulum_low[] = {-PI, -1}, pendulum_high[] = {PI, 1};
 
 CLASSIC_STEPS(pendulum, 2, 3, 2, pendulum_low, pendulum_high, show_pendulum)
 CLASSIC_TASK(pendulum, 2, 3, 0)
-
-#endif

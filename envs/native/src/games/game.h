@@ -4,8 +4,7 @@
  *   play_GAME(state, settings, generator, choice, &reward)   play an action; return whether the episode is over
  *   show_GAME(state, settings, row)                          write every byte of the observation */
 
-#ifndef PADDOCK_GAME_H
-#define PADDOCK_GAME_H
+#pragma once
 
 #include <string.h>
 
@@ -58,5 +57,3 @@ static inline int bounded(int x, int low, int high) { return x < low ? low : x >
         return ended;                                                                                                  \
     }                                                                                                                  \
     REGISTER_TASK(game##_task)
-
-#endif

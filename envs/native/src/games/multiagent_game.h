@@ -7,8 +7,7 @@
  *
  * Further members of `struct task` follow the name. */
 
-#ifndef PADDOCK_MULTIAGENT_GAME_H
-#define PADDOCK_MULTIAGENT_GAME_H
+#pragma once
 
 #include <string.h>
 
@@ -55,5 +54,3 @@ static inline struct agent_rows offset_rows(const struct agent_rows *rows, size_
         __VA_ARGS__                                                                                                    \
     };                                                                                                                 \
     REGISTER_TASK(game##_task)
-
-#endif

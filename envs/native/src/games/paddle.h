@@ -1,7 +1,6 @@
 /* Shared code of paddle games. Serves come from a generator in the game's state. */
 
-#ifndef PADDOCK_PADDLE_H
-#define PADDOCK_PADDLE_H
+#pragma once
 
 #include "game.h"
 
@@ -13,5 +12,3 @@ static inline uint32_t draw_word(struct generator *generator)
 {
     return (uint32_t)draw_integer(generator, 0, (int64_t)1 << 32);
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Sums and products follow Box2D's order, so that single precision rounds identically. */
 
-#ifndef PADDOCK_BODY_H
-#define PADDOCK_BODY_H
+#pragma once
 
 #include "runtime/native.h"
 
@@ -193,5 +192,3 @@ static void set_model(struct model *model)
         model->anchor[joint][1] = sub(below, model->centre[JOINT_BODIES[joint][1]]);
     }
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* One Box2D step of WAYS blocks of LANES walkers, each on its own ground. */
 
-#ifndef PADDOCK_BOX2D_H
-#define PADDOCK_BOX2D_H
+#pragma once
 
 #include "physics/continuous.h"
 
@@ -295,5 +294,3 @@ static void step_world(struct walker_group *group, const unsigned masks[WAYS], c
     for (int way = 0; way < WAYS; way++)
         end_step(&group->block[way], model, &islands[way], &frames[way], masks[way], solved[way]);
 }
-
-#endif

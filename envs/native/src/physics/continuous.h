@@ -1,8 +1,7 @@
 /* Continuous collision: a body that would penetrate the ground during a step stops at the first contact and continues
  * from there without its joints, as in Box2D. This is rare, so bodies are handled one at a time. */
 
-#ifndef PADDOCK_CONTINUOUS_H
-#define PADDOCK_CONTINUOUS_H
+#pragma once
 
 #include "physics/pairs.h"
 #include "physics/positions.h"
@@ -207,5 +206,3 @@ static void solve_impacts(struct moving_body *moving, const struct scene *scene)
         update_moving_bounds(moving, scene);
     }
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Distances by Gilbert, Johnson and Keerthi (1988), between shapes without skins. */
 
-#ifndef PADDOCK_IMPACT_H
-#define PADDOCK_IMPACT_H
+#pragma once
 
 #include "manifold.h"
 
@@ -268,5 +267,3 @@ static float find_impact(const struct polygon *ground, const struct polygon *sha
     }
     return 1;
 }
-
-#endif

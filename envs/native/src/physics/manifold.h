@@ -2,8 +2,7 @@
  *
  * The ground is fixed at the origin, so its frame is the world frame. */
 
-#ifndef PADDOCK_MANIFOLD_H
-#define PADDOCK_MANIFOLD_H
+#pragma once
 
 #include "body.h"
 
@@ -233,5 +232,3 @@ static void place_polygon(struct polygon *placed_, const struct polygon *shape, 
     }
     placed_->centroid = placed(pose, shape->centroid);
 }
-
-#endif

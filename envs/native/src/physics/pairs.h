@@ -3,8 +3,7 @@
  * Each body has a fat AABB; pairs are searched again only when the body leaves it. The order of pairs affects the
  * solver and is Box2D's: the newest first. */
 
-#ifndef PADDOCK_PAIRS_H
-#define PADDOCK_PAIRS_H
+#pragma once
 
 #include "walker/ground.h"
 #include "impact.h"
@@ -163,5 +162,3 @@ static void update_near(
     }
     near->count = count;
 }
-
-#endif

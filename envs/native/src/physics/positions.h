@@ -1,7 +1,6 @@
 /* Integration of positions and their correction, as in Box2D. */
 
-#ifndef PADDOCK_POSITIONS_H
-#define PADDOCK_POSITIONS_H
+#pragma once
 
 #include <string.h>
 
@@ -210,5 +209,3 @@ static void solve_positions(struct island islands[WAYS], const struct model *mod
         }
     }
 }
-
-#endif

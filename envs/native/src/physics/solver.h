@@ -4,8 +4,7 @@
  * empty slots have no mass and no effect. Impulses depend on each other sequentially, so two islands are interleaved to
  * hide latency. */
 
-#ifndef PADDOCK_SOLVER_H
-#define PADDOCK_SOLVER_H
+#pragma once
 
 #include "body.h"
 
@@ -242,5 +241,3 @@ static void solve_velocities(struct island islands[WAYS], const struct model *mo
                     if (slot < islands[way].count[body]) solve_contact(&islands[way], model, body, slot);
     }
 }
-
-#endif

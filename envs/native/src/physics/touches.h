@@ -1,7 +1,6 @@
 /* Contacts of a single body, solved without joints after an impact. */
 
-#ifndef PADDOCK_TOUCHES_H
-#define PADDOCK_TOUCHES_H
+#pragma once
 
 #include <string.h>
 
@@ -112,5 +111,3 @@ static void iterate_touches(
         if (again) i += left - left % (i + 1 - marked), next = VELOCITY_ITERATIONS;
     }
 }
-
-#endif

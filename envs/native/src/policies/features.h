@@ -1,7 +1,6 @@
 /* Non-zero features of rows of bytes, as in envs/spaces/features.py. */
 
-#ifndef PADDOCK_FEATURES_H
-#define PADDOCK_FEATURES_H
+#pragma once
 
 #include "simd/sparse.h"
 
@@ -46,5 +45,3 @@ void close_expanded(struct expanded *expanded);
 struct sparse expand_some(
     const struct expanded *expanded, const struct features *features, const uint8_t *rows, int count
 );
-
-#endif

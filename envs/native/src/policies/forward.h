@@ -1,7 +1,6 @@
 /* Forward pass of a network on many rows, and functions of arrays; envs/native/forward.py and functions.py in NumPy. */
 
-#ifndef PADDOCK_FORWARD_H
-#define PADDOCK_FORWARD_H
+#pragma once
 
 #include <string.h>
 
@@ -120,5 +119,3 @@ static void apply(int function, const float *x, float *y, int64_t count)
     else if (function == FUNCTION_EXP) apply_one(FUNCTION_EXP, x, y, count);
     else apply_one(FUNCTION_LOG, x, y, count);
 }
-
-#endif

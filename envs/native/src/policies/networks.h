@@ -1,7 +1,6 @@
 /* Networks and functions that Python calls between steps. */
 
-#ifndef PADDOCK_NETWORKS_H
-#define PADDOCK_NETWORKS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -43,5 +42,3 @@ enum { FUNCTION_TANH, FUNCTION_EXP, FUNCTION_LOG };
 
 /* Apply a function to each element; x and y may be the same array. */
 typedef void apply_fn(int function, const float *x, float *y, int64_t count);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A group has one or more ways (vectors) of LANES environments; slot i is lane i % LANES of way i / LANES. */
 
-#ifndef PADDOCK_PLAYER_H
-#define PADDOCK_PLAYER_H
+#pragma once
 
 #include <math.h>
 #include <stdlib.h>
@@ -217,5 +216,3 @@ static int play_lanes(const struct rollout *rollout, int64_t *next)
     close_player(player);
     return 0;
 }
-
-#endif

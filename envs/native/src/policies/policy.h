@@ -1,7 +1,6 @@
 /* Small networks, one per SIMD lane, as in envs/native/networks.py, with the heads of algos/networks/heads/head.py. */
 
-#ifndef PADDOCK_POLICY_H
-#define PADDOCK_POLICY_H
+#pragma once
 
 #include <string.h>
 
@@ -168,5 +167,3 @@ static vi choose_actions(
     }
     return finite;
 }
-
-#endif

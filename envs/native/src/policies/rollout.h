@@ -1,7 +1,6 @@
 /* Whole episodes of many networks, as `play` of algos/learning/episodes.py, in native code. */
 
-#ifndef PADDOCK_ROLLOUT_H
-#define PADDOCK_ROLLOUT_H
+#pragma once
 
 #include "features.h"
 #include "runtime/native.h"
@@ -42,5 +41,3 @@ static inline int64_t take_episode(const struct rollout *rollout, int64_t *next)
 
 /* Play all episodes; each depends only on its seed and parameters. Return 0, or -1 if out of memory. */
 int play_episodes(const struct rollout *rollout);
-
-#endif

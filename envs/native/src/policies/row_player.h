@@ -1,7 +1,6 @@
 /* As player.h, for observations that are rows of bytes and discrete actions. */
 
-#ifndef PADDOCK_ROW_PLAYER_H
-#define PADDOCK_ROW_PLAYER_H
+#pragma once
 
 #include <stdlib.h>
 
@@ -160,5 +159,3 @@ static int play_rows(const struct rollout *rollout, int64_t *next)
     close_row_player(player);
     return 0;
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Actions and log-probabilities are those of `LeafHead` in algos/networks/heads/head.py. */
 
-#ifndef PADDOCK_SAMPLER_H
-#define PADDOCK_SAMPLER_H
+#pragma once
 
 #include <stdlib.h>
 #include <string.h>
@@ -266,5 +265,3 @@ static void play_steps(const struct vector *vector, const void *argument, int fi
     __atomic_fetch_add(&steps->policy_ticks, ticks[0], __ATOMIC_RELAXED);
     __atomic_fetch_add(&steps->env_ticks, ticks[1], __ATOMIC_RELAXED);
 }
-
-#endif

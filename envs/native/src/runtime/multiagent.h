@@ -1,7 +1,6 @@
 /* One step of a vector's multi-agent environments, as in envs/vector/multiagent_slots.py. */
 
-#ifndef PADDOCK_MULTIAGENT_H
-#define PADDOCK_MULTIAGENT_H
+#pragma once
 
 #include <string.h>
 
@@ -91,5 +90,3 @@ static void step_multiagent(const struct vector *vector, const struct step *step
     if (vector->agents == 2) step_multiagent_groups(vector, step, first, last, 2);
     else step_multiagent_groups(vector, step, first, last, vector->agents);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Interface of tasks, and random generators. */
 
-#ifndef PADDOCK_NATIVE_H
-#define PADDOCK_NATIVE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -118,5 +117,3 @@ static inline void close_group(const struct task *task, void *group)
 {
     if (task->close) task->close(group);
 }
-
-#endif

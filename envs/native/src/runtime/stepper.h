@@ -1,7 +1,6 @@
 /* One step of a vector's groups: actions from rows to lanes, the task's step, results from lanes to rows. */
 
-#ifndef PADDOCK_STEPPER_H
-#define PADDOCK_STEPPER_H
+#pragma once
 
 #include <string.h>
 
@@ -165,5 +164,3 @@ static void step_groups(const struct vector *vector, const void *job, int first,
     else if (task->lanes == LANES && task->observations == 4) step_some(vector, job, first, last, LANES, LANES, 4);
     else step_some(vector, job, first, last, task->lanes, vector->group_size, task->observations);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Rollouts of T steps with one stochastic policy; results depend neither on threads nor on the order of groups. */
 
-#ifndef PADDOCK_STEPS_H
-#define PADDOCK_STEPS_H
+#pragma once
 
 #include "policies/features.h"
 #include "vector.h"
@@ -44,5 +43,3 @@ struct steps_job {
 /* Play from the current state with same-step autoreset. Return -1; the environment of the first invalid action (others
  * may have stepped further); or -2 if out of memory. */
 int64_t vector_play(struct vector *vector, struct steps *steps, const struct rows *rows);
-
-#endif

@@ -1,7 +1,6 @@
 /* Vector of environments: groups of one task that read and write the caller's arrays. */
 
-#ifndef PADDOCK_VECTOR_H
-#define PADDOCK_VECTOR_H
+#pragma once
 
 #include "native.h"
 
@@ -83,5 +82,3 @@ struct thread_pool *open_thread_pool(int threads);
 void close_thread_pool(struct thread_pool *pool);
 /* Process all groups, in the calling thread too; return when done. */
 void share_groups(const struct vector *vector, group_fn *function, const void *job);
-
-#endif

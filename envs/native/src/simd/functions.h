@@ -2,8 +2,7 @@
  *
  * envs/native/functions.py has the same operations in NumPy. */
 
-#ifndef PADDOCK_FUNCTIONS_H
-#define PADDOCK_FUNCTIONS_H
+#pragma once
 
 #include "simd/lanes.h"
 
@@ -93,5 +92,3 @@ INLINE vf log_tanh_derivative(vf x)
 
 /* Activation between the layers of a network. */
 INLINE vf activated(vf x, int relu) { return relu ? pick(x < splat(0), splat(0), x) : fast_tanh(x); }
-
-#endif

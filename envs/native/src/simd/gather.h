@@ -4,8 +4,7 @@
  * Sums start at 0 and follow the order of the inputs. Skipped terms would add 0 or -0, which leaves such sums
  * unchanged: for finite weights the bits equal those of product.h, except for a -0 that only a bias of -0 preserves. */
 
-#ifndef PADDOCK_GATHER_H
-#define PADDOCK_GATHER_H
+#pragma once
 
 #include "simd/product.h"
 #include "simd/sparse.h"
@@ -76,5 +75,3 @@ INLINE void scatter_gradient(
     TILE(1)
 #undef TILE
 }
-
-#endif

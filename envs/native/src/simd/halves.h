@@ -1,7 +1,6 @@
 /* Double precision for half of the lanes, which fill one register. */
 
-#ifndef PADDOCK_HALVES_H
-#define PADDOCK_HALVES_H
+#pragma once
 
 #include "simd/lanes.h"
 
@@ -119,5 +118,3 @@ INLINE hd cosine_h(hd x)
     sine_cosine_h(x, &sine, &cosine);
     return cosine;
 }
-
-#endif

@@ -5,8 +5,7 @@
  * use intrinsics, as vector types have no operators for them and the auto-vectorizer, which also fuses operations, is
  * off. */
 
-#ifndef PADDOCK_LANES_H
-#define PADDOCK_LANES_H
+#pragma once
 
 #include <stdint.h>
 #if defined(__x86_64__)
@@ -127,5 +126,3 @@ INLINE void sine_cosine(vf x, vf *sine, vf *cosine)
     sine_cosine_d(widen(x), &s, &c);
     *sine = narrow(s), *cosine = narrow(c);
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A tile of the result stays in registers. Rows of matrices are padded to whole vectors and may be unaligned. */
 
-#ifndef PADDOCK_PRODUCT_H
-#define PADDOCK_PRODUCT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -69,5 +68,3 @@ static void product(
         j += whole ? TILE_VECTORS * LANES : LANES;
     }
 }
-
-#endif

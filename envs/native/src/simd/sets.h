@@ -1,7 +1,6 @@
 /* Code compiled once per instruction set. */
 
-#ifndef PADDOCK_SETS_H
-#define PADDOCK_SETS_H
+#pragma once
 
 #include "runtime/native.h"
 #include "policies/networks.h"
@@ -29,5 +28,3 @@ extern const struct set *const avx512_set;
 const struct set *find_set(const char *name);
 const struct task *find_task(const char *set, const char *task);
 const struct set *set_of(const struct task *task);
-
-#endif

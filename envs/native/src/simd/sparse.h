@@ -1,7 +1,6 @@
 /* Sparse rows in compressed form. */
 
-#ifndef PADDOCK_SPARSE_H
-#define PADDOCK_SPARSE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -11,5 +10,3 @@ struct sparse {
     const uint16_t *index; /* columns, ascending in each row */
     const float *value;    /* NULL: all are 1 */
 };
-
-#endif

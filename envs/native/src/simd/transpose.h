@@ -1,7 +1,6 @@
 /* Interleaving of vectors, and transposition of square blocks with it. */
 
-#ifndef PADDOCK_TRANSPOSE_H
-#define PADDOCK_TRANSPOSE_H
+#pragma once
 
 #include "simd/lanes.h"
 
@@ -35,5 +34,3 @@ INLINE void transpose(vf block[LANES])
         for (int i = 0; i < LANES; i++) block[i] = other[i];
     }
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Particle physics with contact forces: envs/tasks/particles.py, operation for operation. */
 
-#ifndef PADDOCK_PARTICLES_H
-#define PADDOCK_PARTICLES_H
+#pragma once
 
 #include "runtime/native.h"
 
@@ -75,5 +74,3 @@ static inline void move(struct point *place, struct point *speed, struct point f
     const double size = __builtin_sqrt(speed->x * speed->x + speed->y * speed->y);
     if (size > top) speed->x = speed->x / size * top, speed->y = speed->y / size * top;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Ground of the walker, generated as by Gymnasium and envs/bipedal/ground.py. */
 
-#ifndef PADDOCK_GROUND_H
-#define PADDOCK_GROUND_H
+#pragma once
 
 #include "runtime/native.h"
 
@@ -37,5 +36,3 @@ void close_ground(struct ground *ground);
 
 /* Generate ground and skip the scenery; the next random number is the initial push. Return -1 if out of memory. */
 int generate_ground(struct ground *ground, const struct course *course, struct generator *generator);
-
-#endif

@@ -1,7 +1,6 @@
 /* The walker's lidar: ten rays forward and down from the hull, cast together in SIMD lanes. */
 
-#ifndef PADDOCK_LIDAR_H
-#define PADDOCK_LIDAR_H
+#pragma once
 
 #include "physics/pairs.h"
 
@@ -75,5 +74,3 @@ static void cast_rays(const struct scene *scene, v2 origin, float fraction[RAYS]
     }
     for (int i = 0; i < RAYS; i++) fraction[i] = found[i / LANES][i % LANES];
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Gymnasium's BipedalWalker, Hardcore and the terrains of POET, with the physics of box2d.h. */
 
-#ifndef PADDOCK_WALKER_H
-#define PADDOCK_WALKER_H
+#pragma once
 
 #include <stdlib.h>
 #include <string.h>
@@ -280,5 +279,3 @@ static const struct task walker_task = {
     .poses = pose_walker,
     .ground = ground_of_walker,
 };
-
-#endif

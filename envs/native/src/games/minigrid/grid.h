@@ -1,8 +1,7 @@
 /* MiniGrid environments (Chevalier-Boisvert et al. 2023, arXiv:2306.13831), bit-identical to minigrid 3.2.0: a map of
  * cells, an agent with a 7 x 7 view ahead of it, and level generation with NumPy's generator. */
 
-#ifndef PADDOCK_GRID_H
-#define PADDOCK_GRID_H
+#pragma once
 
 #include <stdint.h>
 
@@ -99,5 +98,3 @@ void draw_rooms(struct level *s); /* maps with a grid of rooms, from UNLOCK on *
 void draw_multi_room(struct level *s);
 
 #define GRID_ROW 160 /* bytes of an observation: the direction in the first 8, then the image [7, 7, 3] */
-
-#endif
