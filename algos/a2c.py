@@ -54,7 +54,7 @@ class A2C(OnPolicy):
 
     def __post_init__(self) -> None:
         """Build actors and learners."""
-        network = {"encoder": "auto", "activation": "tanh", "shared": False, "lstm": False, "initial_log_std": 0.0}
+        network = {"encoder": "auto", "activation": None, "shared": False, "lstm": False, "initial_log_std": 0.0}
         self.assemble(Assembly(network, self._team, normalizes={"obs": False, "rewards": False}))
 
     def plan(self) -> Generator[dict[str, float], None, None]:

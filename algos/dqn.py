@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 class DQN(QLearning):
     """Deep Q-learning; conf/algo/dqn.yaml explains each setting."""
 
+    default_layers = ((64, 64), "relu")
+
     group = "dqn"
 
     quantiles: Annotated[int | None, POSITIVE_OR_NULL]

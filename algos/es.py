@@ -33,7 +33,7 @@ from paddock.algos.evolution.strategy import (
 from paddock.algos.learning.episode_metrics import format_evaluation, mean_env_metrics, summarize
 from paddock.algos.learning.episodes import Moments
 from paddock.algos.learning.flow import run_job
-from paddock.algos.networks.flat import MLP, Activation, FlatPolicy
+from paddock.algos.networks.flat import MLP, Activation, FlatPolicy, HiddenSizes, as_sizes
 from paddock.algos.networks.initial import Initial, InitialPolicy
 from paddock.algos.networks.inputs import spaces_of, with_agent_ids
 from paddock.algos.pool.protocol import Pool
@@ -67,7 +67,7 @@ class ES:
     weight_decay: NonNegativeFloat
     noise: Literal["philox", "table"]
     noise_table_size: int
-    hidden_sizes: tuple[int, ...]
+    hidden_sizes: HiddenSizes
     activation: Activation
     agent_id_feature: bool
     initial_std: NonNegativeFloat
@@ -95,7 +95,7 @@ class ES:
         self._check()
         self.env = with_agent_ids(self.env, self.agent_id_feature)
         self.vec.check(self.env)
-        mlp = MLP.for_spaces(*spaces_of(self.env), tuple(self.hidden_sizes), self.activation)
+        mlp = MLP.for_spaces(*spaces_of(self.env), as_sizes(self.hidden_sizes), self.activation)
         size = mlp.num_parameters
         if self.noise == "table":
             hint = f"raise it to {1000 * size} or choose noise=philox"

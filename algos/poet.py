@@ -34,7 +34,7 @@ from paddock.algos.evolution.strategy import (
 from paddock.algos.evolution.transfer import compete
 from paddock.algos.learning.episode_metrics import cut_metric
 from paddock.algos.learning.flow import ConcurrentJobs
-from paddock.algos.networks.flat import MLP, Activation, FlatPolicy
+from paddock.algos.networks.flat import MLP, Activation, FlatPolicy, HiddenSizes, as_sizes
 from paddock.algos.networks.initial import Initial, InitialPolicy
 from paddock.algos.pool.protocol import Pool
 from paddock.envs.errors import require
@@ -64,7 +64,7 @@ class POET:
     learning_rate_decay: Decay
     learning_rate_floor: float
     weight_decay: NonNegativeFloat
-    hidden_sizes: tuple[int, ...]
+    hidden_sizes: HiddenSizes
     activation: Activation
     initial_std: NonNegativeFloat
     episode_cap: EpisodeCap
@@ -104,7 +104,9 @@ class POET:
         self._check()
         self.env = self.family.env_spec(self.family.flat(), None)
         self.vec.check(self.env)
-        self.mlp = MLP.for_spaces(self.env.observations, self.env.spaces[1], tuple(self.hidden_sizes), self.activation)
+        self.mlp = MLP.for_spaces(
+            self.env.observations, self.env.spaces[1], as_sizes(self.hidden_sizes), self.activation
+        )
         self.jobs = AgentJobs(self)
         self.reproduction = Reproduction(self.jobs, self)
         initial = keyed_generator(self.seed, Stream.INITIAL).standard_normal(self.mlp.num_parameters)

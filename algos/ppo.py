@@ -107,7 +107,7 @@ class PPO(OnPolicy):
     normalize_rewards: bool
     reward_clip: PositiveFloat
     encoder: Literal["auto", "mlp", "cnn"]
-    activation: Activation
+    activation: Activation | None
     shared: bool
     lstm: bool
     initial_log_std: float
@@ -269,11 +269,12 @@ class PPO(OnPolicy):
     def _check_thread_sharing(self) -> None:
         if not isinstance(self.learner, DenseLearner):
             check_thread_sharing(self.threads, self.rollouts, self.staleness, self.pool)
-        of_each = (
-            self.actors.num_rows
-            // self.policy_group.rows_per_env
-            * min(spec.rows_per_env for spec in self.policy_group.specs)
-        )
+        envs = self.actors.num_rows // self.policy_group.rows_per_env
+        of_each = envs * min(spec.rows_per_env for spec in self.policy_group.specs)
+        steps = self.num_steps * envs * max(spec.rows_per_env for spec in self.policy_group.specs)
+        fits = self.minibatch_size <= steps
+        remedy = "lower it, or raise algo.num_steps or vec.num_envs"
+        require(fits, f"minibatch_size={self.minibatch_size} is more than the {steps} steps of a rollout: {remedy}")
         rows = min(self._sizes(self.num_steps, of_each))
         require(
             self.learners <= rows,

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 class PQN(OffPolicy):
     """Parallelised Q-network; conf/algo/pqn.yaml explains each setting."""
 
+    default_layers = ((256, 256), "relu")
+
     group = "pqn"
 
     epochs: PositiveInt

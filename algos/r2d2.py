@@ -31,6 +31,8 @@ ETA = 0.9  # weight of the maximum error in a sequence's priority; the rest is t
 class R2D2(QLearning):
     """Recurrent Q-learning from replayed sequences; conf/algo/r2d2.yaml explains each setting."""
 
+    default_layers = ((64,), "relu")
+
     group = "r2d2"
 
     burn_in: NonNegativeInt

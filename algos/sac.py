@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 class SAC(FromReplay):
     """Soft Actor-Critic; conf/algo/sac.yaml explains each setting."""
 
+    default_layers = ((256, 256), "relu")
+
     group = "sac"
 
     tau: UnitFloat

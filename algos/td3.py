@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 class TD3(FromReplay):
     """Twin Delayed DDPG; conf/algo/td3.yaml explains each setting."""
 
+    default_layers = ((256, 256), "relu")
+
     group = "td3"
 
     tau: UnitFloat

@@ -3,14 +3,15 @@
 import abc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from paddock.algos.learning.async_evaluation import AsyncEvaluation
 from paddock.algos.learning.policy import Policy
 from paddock.algos.learning.rollouts.actors import Actors, Mode
 from paddock.algos.learning.rollouts.config import Fused
 from paddock.algos.multiagent.policies import PolicyGroup
-from paddock.algos.networks.architecture import Weights
+from paddock.algos.networks.architecture import Layers, Weights
+from paddock.algos.networks.flat import HiddenSizes
 from paddock.algos.pool.protocol import Pool
 from paddock.envs.errors import require
 from paddock.envs.ranges import PositiveFloat, PositiveInt, UnitFloat
@@ -35,9 +36,9 @@ class RolloutAlgorithm(abc.ABC):
     gamma: UnitFloat
     learning_rate: PositiveFloat
     learning_rate_schedule: Schedule
-    total_steps: int | None  # budget.steps, over which linear schedules fall
+    total_steps: int | None = None  # budget.steps, over which linear schedules fall
     custom_encoder: Mapping[str, Any] | None
-    hidden_sizes: tuple[int, ...]
+    hidden_sizes: HiddenSizes | None
     agent_id_feature: bool
     policies: Mapping[str, Any] | None
     eval_episodes: PositiveInt
@@ -49,6 +50,7 @@ class RolloutAlgorithm(abc.ABC):
     evaluation: AsyncEvaluation = field(init=False)
 
     policy_names = ("last", "best")
+    default_layers: ClassVar[Layers] = ((64, 64), "tanh")  # except after convolutions
 
     def anneal(self, value: float, schedule: Schedule, step: int) -> float:
         """Return a setting's value at an environment step; a linear schedule falls to 0 over `total_steps`."""

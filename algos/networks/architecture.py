@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.networks.flat import Activation, check_hidden_sizes
+from paddock.algos.networks.flat import Activation, HiddenSizes, as_sizes, check_hidden_sizes
 from paddock.algos.networks.heads import Head
 from paddock.algos.networks.inputs import MIN_IMAGE, Inputs, images, visible_leaves
 from paddock.algos.networks.support import Support
@@ -17,6 +17,8 @@ from paddock.envs.native.networks import DenseLayout, Normalizer
 from paddock.envs.spaces.layout import Layout
 
 Encoder = Literal["mlp", "cnn", "custom"]
+Layers = tuple[tuple[int, ...], Activation]  # sizes of the hidden layers, and their activation
+AFTER_CONVOLUTIONS: Layers = ((512,), "relu")  # Mnih et al. 2015
 
 
 def _empty() -> NDArray[np.float32]:
@@ -47,8 +49,9 @@ class Architecture:
         *,
         encoder: Literal["auto", "mlp", "cnn"],
         custom_encoder: Mapping[str, Any] | None = None,
-        hidden_sizes: tuple[int, ...],
-        activation: Activation,
+        hidden_sizes: HiddenSizes | None,
+        activation: Activation | None,
+        default_layers: Layers = ((64, 64), "tanh"),
         shared: bool,
         lstm: bool,
         initial_log_std: float,
@@ -61,9 +64,13 @@ class Architecture:
         Raises:
             ConfigError: a width is invalid, there is no image to convolve, or no action to mask.
         """
-        require(bool(hidden_sizes) or not lstm, "lstm=true needs a hidden layer: set hidden_sizes=, such as [64]")
-        check_hidden_sizes(hidden_sizes, [64, 64], (1 if shared else 2) * hidden_sizes[-1] if lstm else 0)
-        rest = (hidden_sizes, activation, shared, lstm, initial_log_std, support, layer_norm, values)
+
+        def layers(default: Layers) -> tuple[Any, ...]:
+            sizes = default[0] if hidden_sizes is None else as_sizes(hidden_sizes)
+            require(bool(sizes) or not lstm, "lstm=true needs a hidden layer: set hidden_sizes=, such as [64]")
+            check_hidden_sizes(sizes, [64, 64], (1 if shared else 2) * sizes[-1] if lstm else 0)
+            return sizes, activation or default[1], shared, lstm, initial_log_std, support, layer_norm, values
+
         if custom_encoder is not None:
             lacks = f"custom_encoder={dict(custom_encoder)} lacks _target_, the dotted path of the encoder"
             require("_target_" in custom_encoder, lacks)
@@ -73,7 +80,8 @@ class Architecture:
                 if observations.plain
                 else tuple(leaf for leaf in visible_leaves(observations) if leaf.kind != "real")
             )
-            return cls(Inputs(observations, head, raw, real_only=True), "custom", freeze(dict(custom_encoder)), *rest)
+            inputs = Inputs(observations, head, raw, real_only=True)
+            return cls(inputs, "custom", freeze(dict(custom_encoder)), *layers(default_layers))
         pictures = images(observations)
         if observations.plain:
             shape = tuple(observations.space.shape or ())
@@ -84,7 +92,9 @@ class Architecture:
         require(encoder != "cnn" or image, f"encoder=cnn needs images, but {found}: use encoder=mlp")
         convolve = encoder == "cnn" or (encoder == "auto" and bool(pictures) and image)
         raw = pictures if convolve and not observations.plain else ()
-        return cls(Inputs(observations, head, raw), "cnn" if convolve else "mlp", None, *rest)
+        if convolve:
+            return cls(Inputs(observations, head, raw), "cnn", None, *layers(AFTER_CONVOLUTIONS))
+        return cls(Inputs(observations, head, raw), "mlp", None, *layers(default_layers))
 
     def describe(self) -> str:
         """Return a summary for `dry_run=true`."""

@@ -19,6 +19,12 @@ from paddock.envs.native.networks import Network, Networks, Normalizer
 from paddock.envs.spaces.layout import Layout
 
 Activation = Literal["tanh", "relu"]
+HiddenSizes = int | tuple[int, ...]
+
+
+def as_sizes(hidden_sizes: HiddenSizes) -> tuple[int, ...]:
+    """Return the sizes of the hidden layers; a number is one layer."""
+    return (hidden_sizes,) if isinstance(hidden_sizes, int) else tuple(hidden_sizes)
 
 
 def check_hidden_sizes(hidden_sizes: Sequence[int], usual: Sequence[int], features: int = 0) -> None:

@@ -36,6 +36,7 @@ NICHE = ["env.run={poet}", "env.niche=0"]  # of the fixture's run
 NEEDED = {  # what an option cannot do without
     "algo=ddpg": ["env=pendulum"],
     "algo=poet": ["env=poles"],
+    "algo=ppo": ["vec.num_envs=8"],
     "algo=sac": ["env=pendulum"],
     "algo=td3": ["env=pendulum"],
     "env=gymnasium": ["env.id=CartPole-v1"],

@@ -50,7 +50,7 @@ class OffPolicy(RolloutAlgorithm):
     groups: int
     adam_epsilon: PositiveFloat
     encoder: Literal["auto", "mlp", "cnn"]
-    activation: Activation
+    activation: Activation | None
     device: str
     backend: Backend
     precision: Literal["float32", "bfloat16"]
@@ -94,8 +94,9 @@ class OffPolicy(RolloutAlgorithm):
                 head(actions),
                 encoder=self.encoder,
                 custom_encoder=self.custom_encoder,
-                hidden_sizes=tuple(self.hidden_sizes),
+                hidden_sizes=self.hidden_sizes,
                 activation=self.activation,
+                default_layers=self.default_layers,
                 initial_log_std=0.0,
                 values=learns_values,
                 **{"shared": False, "lstm": False} | network,

@@ -265,7 +265,8 @@ class OnPolicy(RolloutAlgorithm):
         return Architecture.for_spaces(
             observations,
             head,
-            hidden_sizes=tuple(self.hidden_sizes),
+            hidden_sizes=self.hidden_sizes,
+            default_layers=self.default_layers,
             custom_encoder=self.custom_encoder,
             **self._assembly.network,
         )

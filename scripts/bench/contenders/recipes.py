@@ -85,11 +85,11 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 # Settings that peers cannot change.
-_FIXED = {"activation": "relu", "n_step": 1, "adam_epsilon": 1e-8, "learning_rate_schedule": "constant"}
+_FIXED = {"activation": None, "n_step": 1, "adam_epsilon": 1e-8, "learning_rate_schedule": "constant"}
 _PLAIN_DQN = {"double": False, "dueling": False, "priority_exponent": 0.0, "noisy_sigma": None, "quantiles": None}
 FIXED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        "ppo": {"activation": "tanh"},
+        "ppo": {"activation": None},
         "dqn": _FIXED | _PLAIN_DQN | {"huber": 1.0},
         "sac": _FIXED | {"num_critics": 2, "quantiles": None, "target_entropy": None},
         "td3": _FIXED | {"num_critics": 2},

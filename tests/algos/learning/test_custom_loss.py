@@ -7,6 +7,7 @@ import pytest
 from conftest import ROOT, call_main, rows
 
 PPO = ["algo=ppo", "env=cartpole", "compute=serial", "vec.num_envs=2", "algo.num_steps=16", "algo.hidden_sizes=[8]"]
+PPO += ["algo.minibatch_size=32"]
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def test_the_documented_loss_of_a_users_package_learns(package: Path) -> None:
 
 
 def test_a_custom_loss_of_a2c_learns(package: Path) -> None:
-    words = [word for word in PPO if word != "algo=ppo"]
+    words = [word for word in PPO if word not in ("algo=ppo", "algo.minibatch_size=32")]
     loss = "algo.loss=my_package.losses.kl_penalty_loss"
     assert call_main("algo=a2c", *words, loss, "budget.iterations=2", f"run.dir={package}/run") == 0
     assert rows(package / "run")[0]["a2c/value_loss"] > 0
