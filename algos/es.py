@@ -238,7 +238,7 @@ class ES:
             self.observed = self.best_observed = Moments(*initial.seen)
 
     def describe(self) -> dict[str, str]:
-        """Return what a run would build, for `dry_run=true`."""
+        """Return a summary of the run, for `dry_run=true`."""
         sizes = "-".join(map(str, self.problem.mlp.sizes))
         return {
             "actors": f"{self.vec.num_envs} environments per worker task",

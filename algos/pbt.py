@@ -291,7 +291,7 @@ class PBT:
             algorithm.check_disk_space(checkpoints, checkpoint_bytes, members * self.members)
 
     def describe(self) -> dict[str, str]:
-        """Return what a run would build, for `dry_run=true`."""
+        """Return a summary of the run, for `dry_run=true`."""
         ranges = [f"{name} {list(dimension.extremes)}" for name, dimension in self.space.items()]
         first = self.rounds.make({}, 0)
         own = first.describe() if isinstance(first, Describes) else {}
@@ -307,7 +307,7 @@ class PBT:
 
     def _check(self) -> None:
         check_fields(self)
-        check_unshared(self.vec, "each member of algo=pbt has its own environments")
+        check_unshared(self.vec, "algo=pbt builds environments for each member")
         given = f"factors={list(self.factors)}"
         both = bool(self.factors) and 0 < min(self.factors) < 1 < max(self.factors)
         require(both, f"{given} must be positive, some below and some above 1; try [0.8, 1.25]")

@@ -301,7 +301,7 @@ class POET:
             niches[number] = Niche.restore(plain, self._problem(number, plain["encoding"]), mean, moments)
 
     def describe(self) -> dict[str, str]:
-        """Return what a run would build, for `dry_run=true`."""
+        """Return a summary of the run, for `dry_run=true`."""
         sizes = "-".join(map(str, self.mlp.sizes))
         return {
             "actors": f"{self.vec.num_envs} environments per worker task",

@@ -82,7 +82,7 @@ class PQN(OffPolicy):
             yield from self.rows(self._learn(rollouts))
 
     def describe(self) -> dict[str, str]:
-        """Return what a run would build, for `dry_run=true`."""
+        """Return a summary of the run, for `dry_run=true`."""
         kind = "agents" if self.waits else "environments"
         rows = f"{self.num_steps} steps x {self.num_rows} {kind} = {self.num_steps * self.num_rows:,}"
         learned = f"{rows}, {self.epochs} epochs in minibatches of {self.minibatch_size:,}, on {self.device}"

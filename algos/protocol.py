@@ -53,7 +53,7 @@ class DeclaresPlacement(Protocol):
 
     @property
     def plays_on_pool(self) -> bool:
-        """Whether environments run on the pool's workers instead of in this process."""
+        """True if environments run on the pool's workers instead of in this process."""
         ...
 
 
@@ -68,7 +68,7 @@ class RecordsEvents(Protocol):
 
 @runtime_checkable
 class Describes(Protocol):
-    """Algorithm that describes what a run would build."""
+    """Algorithm that can summarize a run."""
 
     def describe(self) -> Mapping[str, str]:
         """Return the lines of `dry_run=true`: name -> text."""

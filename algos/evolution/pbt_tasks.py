@@ -1,4 +1,4 @@
-"""PBT's members, each with its own algorithm and hyperparameters, and their training rounds on workers.
+"""PBT's members, each with its own hyperparameters, and their training rounds on workers.
 
 A round's result depends only on the member's state and the round's number. Every round rebuilds the algorithm and
 restores its state, as a resumed run does.

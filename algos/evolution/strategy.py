@@ -116,7 +116,7 @@ class Generation:
 
     @property
     def lost(self) -> bool:
-        """Whether all pairs were lost."""
+        """True if all pairs were lost."""
         return bool(np.isnan(self.returns).all())
 
 

@@ -70,7 +70,7 @@ class JointPolicy:
 
     @property
     def has_distribution(self) -> bool:
-        """Whether any member's actions can be sampled."""
+        """True if any member's actions can be sampled."""
         return any(can_draw(member.policy) for member in self._members)
 
     def drawing(self, generator: np.random.Generator) -> "JointPolicy":
@@ -129,7 +129,7 @@ class RolePolicy:
 
     @property
     def has_distribution(self) -> bool:
-        """Whether actions can be sampled."""
+        """True if actions can be sampled."""
         return can_draw(self._policy)
 
     def drawing(self, generator: np.random.Generator) -> "RolePolicy":

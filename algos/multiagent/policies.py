@@ -87,7 +87,7 @@ class PolicyGroup:
 
     @property
     def single(self) -> bool:
-        """Whether one policy acts for all agents."""
+        """True if one policy acts for all agents."""
         return len(self.specs) == 1
 
     @property

@@ -83,12 +83,12 @@ class DriverConnection:
 
     @property
     def connected(self) -> bool:
-        """Whether the driver is still there."""
+        """True while the driver is connected."""
         return not self._closed
 
     @property
     def over(self) -> bool:
-        """Whether the driver has been sent everything, or has gone."""
+        """True if the driver has received everything or has disconnected."""
         return self._closed or not (self._open or self._ends or self._out)
 
     def _ended(self, task: int, seconds: float, good: bool, data: bytes, last: bool) -> None:

@@ -111,7 +111,7 @@ class Executor:
 
     @property
     def busy(self) -> bool:
-        """Whether a task is running."""
+        """True if a task is running."""
         return bool(self._running)
 
     def overdue(self, margin_s: float) -> list[int]:

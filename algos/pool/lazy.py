@@ -25,7 +25,7 @@ class LazyPool:
 
     @property
     def in_process(self) -> bool:
-        """Whether tasks run sequentially in this process."""
+        """True if tasks run sequentially in this process."""
         return isinstance(self._recipe, SerialPool)
 
     def describe(self) -> str:

@@ -140,7 +140,7 @@ class Pool(Protocol):
 
     @property
     def in_process(self) -> bool:
-        """Whether tasks run sequentially in this process, when their results are requested."""
+        """True if tasks run sequentially in this process, when their results are requested."""
         ...
 
     @property

@@ -113,12 +113,12 @@ class OpponentPool:
 
     @property
     def is_league(self) -> bool:
-        """Whether several policies learn to play the same agents."""
+        """True if several policies learn to play the same agents."""
         return self._settings is not None and len(self._settings.names) > 1
 
     @property
     def has_restarts(self) -> bool:
-        """Whether some policies are reinitialized periodically."""
+        """True if some policies are reinitialized periodically."""
         return self._settings is not None and bool(self._settings.fresh)
 
     def policies_to_restart(self, iteration: int) -> list[int]:
