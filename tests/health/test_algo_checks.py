@@ -160,7 +160,7 @@ def test_settings_are_small_but_for_those_that_are_given() -> None:
     words, iterations = check.read_run(["algo=pbt", "algo.members=4", "algo.member.epochs=1", "iterations=5", "seed=3"])
     assert iterations == 5 and {"algo.members=4", "algo.member.epochs=1", "seed=3"} <= set(words)
     assert {"algo.interval=1", "algo.member.num_steps=16", "env=cartpole", "vec=serial"} <= set(words)
-    assert not {"algo.members=3", "algo.member.epochs=2", "algo.member.eval_every_iterations=2"} & set(words)
+    assert not {"algo.members=3", "algo.member.epochs=2"} & set(words)
     assert "env=poles" in check.read_run(["algo=poet"])[0]
 
 

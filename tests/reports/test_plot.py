@@ -257,8 +257,8 @@ BAD = {
     "unknown axis": (("RUN", "x=steps"), "x=steps is not an axis; allowed: step, iteration, minutes"),
     "unknown metric": (("RUN", "y=eval/retrun_mean"), "did you mean 'eval/return_mean'?"),
     "unknown picture": (("RUN", "show=curve"), "show=curve is not a picture; did you mean 'curves'?"),
-    "not of POET": (("RUN", "show=lineage"), "allowed: curves; others need"),
-    "one of many": (("RUN", "NULL", "show=annecs"), "allowed: curves; others need"),
+    "not of POET": (("RUN", "show=lineage"), "allowed: curves; other pictures need"),
+    "one of many": (("RUN", "NULL", "show=annecs"), "allowed: curves; other pictures need"),
     "no number": (("NULL",), "no value of eval/return_mean has been logged yet"),
 }
 
