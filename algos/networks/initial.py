@@ -223,7 +223,7 @@ def _transposed(mlp: MLP, parameters: Floats, to_torch: bool) -> Floats:
 
 def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
     """Return the properties that must match, with keys as in `SETTINGS`."""
-    recurrent = isinstance(network, Architecture) and network.lstm
+    lstm, shared = (network.lstm, network.shared) if isinstance(network, Architecture) else (False, False)
     return {
         "observations": _observations(network.inputs),
         "actions": ", ".join(_actions(leaf) for leaf in network.head.leaves),
@@ -231,8 +231,8 @@ def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
         "layer_norm": isinstance(network, Architecture) and network.layer_norm,
         "hidden_sizes": list(network.hidden_sizes),
         "activation": network.activation,
-        "lstm": recurrent,
-        "shared": recurrent and network.shared,  # otherwise only the value function differs
+        "lstm": lstm,
+        "shared": lstm and shared,  # otherwise only the value function differs
         "atoms": _atoms(network),
         "numbers": _numbers(network.head),
         "observation_clip": clip,
