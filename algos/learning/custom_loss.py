@@ -25,7 +25,7 @@ Loss = Callable[[Any, Any, Any], Any]  # a loss and metrics, or an iterator of s
 
 
 def choose_loss(path: str | None, own: Loss) -> Loss:
-    """Return the loss configured as `algo.loss`, or the algorithm's own if it is null.
+    """Return the loss configured as `algo.loss`, or the default loss if it is null.
 
     Raises:
         ConfigError: the function cannot be imported.

@@ -40,7 +40,7 @@ def format_evaluation(env: EnvSpec, iteration: int, episodes: int, max_steps: in
 
 
 def cut_metric(cut: int) -> dict[str, float]:
-    """Return the metric `eval/cut` if there are such episodes."""
+    """Return the metric `eval/cut`, or nothing if no episode was cut off."""
     return {"eval/cut": cut} if cut else {}
 
 

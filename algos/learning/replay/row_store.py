@@ -139,7 +139,7 @@ class RowStore(abc.ABC):
         if batch_size not in self._draws:
             self._draws[batch_size] = draw_words(self._seed, batch_size)
         if not self.count:
-            raise ReplayError(f"none of {self.steps} transitions has been followed by {self._span - 1} more steps")
+            raise ReplayError(f"none of {self.steps} transitions is followed by {self._span - 1} more steps")
         windows, words = self._open(), self._draws[batch_size].take(first_update, updates)
         if self._priorities is None:
             ids = scale_words(words, self.count, self.first)

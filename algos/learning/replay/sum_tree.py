@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from paddock.algos.learning.replay import library
 from paddock.algos.learning.replay.random_integers import multiply_high
 
-LARGEST = 2**32 - 1  # leaf
+LARGEST = 2**32 - 1  # possible leaf
 
 
 def tree_bytes(capacity: int) -> int:
