@@ -39,10 +39,10 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._masks = masks
         inner = env.observation_space
         self._within = isinstance(inner, spaces.Dict)
-        parts = dict(inner.spaces) if isinstance(inner, spaces.Dict) else {"observation": inner}
+        components = dict(inner.spaces) if isinstance(inner, spaces.Dict) else {"observation": inner}
         there = f"env.wrappers: observations have '{MASK}' already; remove the wrapper"
-        require(MASK not in parts, there)
-        self.observation_space = spaces.Dict({**parts, MASK: masks})
+        require(MASK not in components, there)
+        self.observation_space = spaces.Dict({**components, MASK: masks})
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode; raise EnvError if the info has no mask of this action space."""
@@ -74,8 +74,8 @@ def _mask_space(action: gymnasium.Space) -> gymnasium.Space | None:
         case spaces.MultiBinary():
             return spaces.MultiBinary(2 * int(np.prod(action.shape)))
         case spaces.Dict() | spaces.Tuple():
-            parts = action.spaces.items() if isinstance(action, spaces.Dict) else enumerate(action.spaces)
-            found = {key: _mask_space(part) for key, part in parts}
+            components = action.spaces.items() if isinstance(action, spaces.Dict) else enumerate(action.spaces)
+            found = {key: _mask_space(part) for key, part in components}
             kept: dict[Any, gymnasium.Space] = {key: part for key, part in found.items() if part is not None}
             # A Dict for a Tuple, too: its keys are the positions of the choices.
             return spaces.Dict(kept) if kept else None
@@ -91,14 +91,14 @@ def _read(space: gymnasium.Space, mask: Any, key: str) -> Any:
     if given is None:
         given = {}
     if not isinstance(given, Mapping) or any(given[name] is not None for name in given.keys() - space.spaces.keys()):
-        parts = ", ".join(map(str, space.spaces))
-        raise EnvError(f"ActionMask: info.{key} must be a mapping with masks of {parts}, and it is {mask}")
+        components = ", ".join(map(str, space.spaces))
+        raise EnvError(f"ActionMask: info.{key} must be a mapping with masks of {components}, and it is {mask}")
     return {name: _read(part, given.get(name), f"{key}.{name}") for name, part in space.spaces.items()}
 
 
 def _read_array(shape: tuple[int, ...], mask: Any, key: str) -> NDArray[np.int8]:
-    parts = mask if isinstance(mask, tuple) else (mask,)
-    flat = np.concatenate([np.asarray(part).ravel() for part in parts]) if parts else np.zeros(0)
+    components = mask if isinstance(mask, tuple) else (mask,)
+    flat = np.concatenate([np.asarray(part).ravel() for part in components]) if components else np.zeros(0)
     if flat.shape != shape or flat.dtype.kind not in "biuf" or ((flat != 0) & (flat != 1)).any():
         allowed = f"{shape[0]} numbers, 1 for a legal choice and 0 for another"
         raise EnvError(f"ActionMask: info.{key} is {flat.tolist()}; allowed: {allowed}")

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def die_with_parent(life: int, number: int = signal.SIGKILL) -> None:
-    """Let the kernel signal this process when a pipe closes whose write end only the parent holds.
+    """Make the kernel signal this process when a pipe closes whose write end only the parent holds.
 
     Unlike PR_SET_PDEATHSIG this does not depend on the thread that started the process, and it detects a dead parent.
 

@@ -58,10 +58,10 @@ class Frame:
 def encode_frame(kind: Kind, header: Sequence[Any], arrays: Sequence[NDArray[Any]] = (), flags: int = 0) -> bytes:
     """Encode a frame; raise EncodeError if its header cannot be encoded."""
     head = encode(list(header))
-    parts = [PREFIX.pack(kind, flags, len(head)), head, bytes(-len(head) % 8)]
+    pieces = [PREFIX.pack(kind, flags, len(head)), head, bytes(-len(head) % 8)]
     for array in arrays:
-        parts += [array.tobytes(), bytes(-array.nbytes % 8)]
-    return b"".join(parts)
+        pieces += [array.tobytes(), bytes(-array.nbytes % 8)]
+    return b"".join(pieces)
 
 
 def decode_frame(data: bytes) -> Frame:

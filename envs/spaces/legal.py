@@ -47,8 +47,8 @@ def _by_parts(space: gymnasium.Space[Any], mask: Any) -> Any:
     return None
 
 
-def _nested(parts: list[NDArray[np.int8]], shape: tuple[int, ...]) -> tuple[Any, ...]:
+def _nested(masks: list[NDArray[np.int8]], shape: tuple[int, ...]) -> tuple[Any, ...]:
     if len(shape) == 1:
-        return tuple(parts)
-    each = len(parts) // shape[0]
-    return tuple(_nested(parts[k * each : (k + 1) * each], shape[1:]) for k in range(shape[0]))
+        return tuple(masks)
+    each = len(masks) // shape[0]
+    return tuple(_nested(masks[k * each : (k + 1) * each], shape[1:]) for k in range(shape[0]))

@@ -119,14 +119,14 @@ class RemoteVectorEnv(VectorEnv):
         for i in numbers(envs_of(rows, self.seats)):
             if seeds[i] is None and waiting[i * self.seats] == NEW[0] and not self._joint:
                 seeds[i] = SystemRandom().randrange(2**31)  # chosen here so that it is known
-        parts = list(self._split(rows))
-        if self._keyed and len(parts) < len(self._connections):  # episodes at the others would stay keyed
-            what = f"reset: after begin, it must reach all {len(self._connections)} servers, and reaches {len(parts)}"
+        shares = list(self._split(rows))
+        if self._keyed and len(shares) < len(self._connections):  # episodes at the others would stay keyed
+            what = f"reset: after begin, it must reach all {len(self._connections)} servers, and reaches {len(shares)}"
             raise VectorMisuse(f"{what}; reset an environment of each, or all")
         self._finish_pending(rows)
         self._keyed = False
         orders = []
-        for connection, part in parts:
+        for connection, part in shares:
             own_rows = shift_rows(part, -connection.rows.start)
             own = [seeds[i] for i in numbers(envs_of(part, self.seats))]
             joint = [None, 0, connection.journal.next_seed] if self._joint else None
