@@ -35,7 +35,7 @@ def start_job() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
     started = []
 
     def begin(script: str, waits_s: float = 60.0) -> subprocess.Popen[str]:
-        call = f"import sys; from paddock.slurm import job; job.AGAIN_S, job.OTHER_S = 0.1, {waits_s}"
+        call = f"import sys; from paddock.slurm import job; job.RETRY_S, job.IN_USE_WAIT_S = 0.1, {waits_s}"
         call += f"; job.SlurmJob([sys.executable, '-c', {script!r}], 60.0)()"
         started.append(
             subprocess.Popen(
@@ -79,7 +79,7 @@ def test_job_told_to_end_while_it_waits_starts_nothing(monkeypatch: pytest.Monke
         return IN_USE
 
     monkeypatch.setattr(SlurmJob, "_run", run)
-    monkeypatch.setattr("paddock.slurm.job.PATIENCE_S", 0)
+    monkeypatch.setattr("paddock.slurm.job.END_WAIT_S", 0)
     before = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(SystemExit) as end:

@@ -250,5 +250,5 @@ def test_without_slurm_nothing_is_left(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert call_main(*TINY, "compute=slurm", f"run.dir={tmp_path}/run") == 2
     err = capsys.readouterr().err
-    assert err.count("\n") == 1 and "needs Slurm's sbatch, which is not on PATH" in err
+    assert err.count("\n") == 1 and "needs sbatch on the PATH" in err
     assert not any(tmp_path.iterdir())

@@ -284,7 +284,7 @@ def test_jobs_without_a_note_are_cancelled(tmp_path: Path, monkeypatch: pytest.M
     ("arguments", "parts"),
     [
         (["hydra.launcher.cpu=2"], ["hydra.launcher.cpu ", "'hydra.launcher.cpus'"]),
-        (["hydra.launcher.time_min=2"], ["hydra.launcher.signal_delay_s=120", "raise time_min to 3"]),
+        (["hydra.launcher.time_min=2"], ["hydra.launcher.signal_delay_s=120", "increase time_min to 3"]),
         ([], ["sbatch", "on the PATH"]),
     ],
 )

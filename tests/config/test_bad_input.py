@@ -39,7 +39,7 @@ ARGUMENTS = {
     "total_timesteps=100": ["did you mean 'budget.steps'?"],
     "algo.population=abc": ["algo.population='abc'", "must be an integer"],
     "algo.hidden_sizes=[a]": ["algo.hidden_sizes=['a']", "must be a list of integers"],
-    "algo.hidden_sizes=[1000000,1000000]": ["algo.hidden_sizes=[1000000, 1000000]", "GB of weights", "take less"],
+    "algo.hidden_sizes=[1000000,1000000]": ["algo.hidden_sizes=[1000000, 1000000]", "GB of weights", "reduce it"],
     "algo.noise=white": ["algo.noise='white'", "must be one of philox, table"],
     "algo.normalize_observations=1": ["algo.normalize_observations=1", "must be true or false"],
     "algo.population=7": ["algo.population=7 is odd", "try 8"],
@@ -203,7 +203,7 @@ def test_a_full_disk_behind_the_output_is_one_line(
         patch.setattr(sys, "stdout", full)
         assert call_main(*arguments) == DISK_FULL
     out, err = capfd.readouterr()
-    assert out == "" and err.startswith("paddock: the output cannot be written (No space left on device)")
+    assert out == "" and err.startswith("paddock: cannot write the output (No space left on device)")
 
 
 # Sweeps

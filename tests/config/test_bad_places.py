@@ -37,7 +37,7 @@ def test_a_run_does_not_go_on_with_another_configuration(run: Path, refused: Ref
     assert "run holds a run with another configuration" in line
     assert "algo.sigma was 0.1 and is now 0.3" in line
     assert "seed was 0 and is now 4" in line
-    assert "use the run's own values, or another run.dir=" in line
+    assert "use the run's values, or another run.dir=" in line
 
 
 def test_a_folder_is_one_process_at_a_time(run: Path, refused: Refused) -> None:
@@ -71,7 +71,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
     out, err = capfd.readouterr()
     assert f"run/checkpoints/{newest.name} is damaged" in err
     assert f"run/checkpoints/{before.name}" in err.partition("resuming from")[2]
-    assert "after 4 iterations" in out
+    assert "(4 iterations)" in out
 
 
 # Schedulers and their workers

@@ -335,9 +335,9 @@ def test_sampled_actions_follow_their_seed(make: Callable[[str], paddock.Run]) -
     assert not np.array_equal(first, policy.act(observation, deterministic=False, seed=generator))
     assert (policy.act(observation) == policy.act(observation)).all()
     for kind in ("es", "values"):
-        with pytest.raises(ConfigError, match="no distribution of actions to draw from"):
+        with pytest.raises(ConfigError, match="no action distribution to sample from"):
             make(kind).policy().act(np.zeros(4), deterministic=False)
-    with pytest.raises(ConfigError, match="stochastic=true: DQN has no distribution of actions to draw from"):
+    with pytest.raises(ConfigError, match="stochastic=true: DQN has no action distribution to sample from"):
         make("values").evaluate(stochastic=True)
 
 
@@ -345,7 +345,7 @@ def test_memory_is_carried_by_the_state(make: Callable[[str], paddock.Run]) -> N
     policy = make("memory").policy()
     observation = np.ones((2, *(policy.observation_space.shape or ())), np.float32)
     assert policy.recurrent and not make("ppo").policy().recurrent
-    with pytest.raises(ConfigError, match="has a memory; call act_with_state"):
+    with pytest.raises(ConfigError, match="is recurrent; call act_with_state"):
         policy.act(observation)
     _, first = policy.act_with_state(observation)
     _, second = policy.act_with_state(observation, first)
@@ -359,7 +359,7 @@ def test_memory_is_carried_by_the_state(make: Callable[[str], paddock.Run]) -> N
     [
         (np.zeros(3), r"observation has shape \(3,\); allowed: \(4,\) for one, or \(B, 4\) for a batch"),
         (np.zeros((1, 2, 4)), r"has shape \(1, 2, 4\)"),
-        ([[1.0], [1.0, 2.0]], "observation is no array"),
+        ([[1.0], [1.0, 2.0]], "observation is not an array"),
     ],
     ids=range(3),
 )
@@ -375,7 +375,7 @@ def test_structured_observations_are_read_part_by_part() -> None:
     one = space.sample()
     assert read_observation(space, one)[1] is None
     refused = {
-        "must be a mapping with the parts count, image, pair; got list": [],
+        "must be a mapping with keys count, image, pair; got list": [],
         "with the parts count, image, pair; got image, count": {key: one[key] for key in ("image", "count")},
         r"observation\['image'\] has shape \(2,\)": one | {"image": np.zeros(2, np.uint8)},
         r"observation\['image'\] holds float64 that are no uint8": one | {"image": np.full((3, 2), 0.5)},

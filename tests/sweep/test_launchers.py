@@ -117,7 +117,7 @@ def test_parallel_runs_have_their_cores_and_a_gpu_each(tmp_path: Path) -> None:
     ends = [wait_until(run.ended) for run in running if run is not None]
     running = [target.start(plans[2])]
     ends += [wait_until(run.ended) for run in running if run is not None]
-    assert [(end.code, end.said) for end in ends] == [(0, ["4 3 3"]), (0, ["7 3 3"]), (0, ["4 3 3"])]
+    assert [(end.code, end.output) for end in ends] == [(0, ["4 3 3"]), (0, ["7 3 3"]), (0, ["4 3 3"])]
 
 
 def test_trials_on_dask_survive_a_dead_worker(desk: Desk, scheduler: str, worker: Callable[..., str]) -> None:

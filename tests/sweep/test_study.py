@@ -89,7 +89,7 @@ def test_folder_holds_one_sweep_whose_bounds_alone_may_change(
     }.items():
         assert call_main(*arguments) == 2
         err = capfd.readouterr().err
-        assert f"sweep holds a sweep with {key}" in err and "use its own, or" in err and err.count("\n") == 1, err
+        assert f"sweep holds a sweep with {key}" in err and "use the same, or" in err and err.count("\n") == 1, err
     assert (tmp_path / "sweep" / "sweep.json").read_bytes() == before
     assert call_main(*named, choices, sigma.replace("0.2", "0.3"), "vec.num_envs=3") == 0
 

@@ -88,7 +88,7 @@ def test_two_processes_share_a_study(desk: Desk) -> None:
     outs = [sweep.communicate(timeout=240) for sweep in sweeps]
     assert [sweep.returncode for sweep in sweeps] == [0, 0], outs
     assert [trial.state for trial in desk.trials()] == [TrialState.COMPLETE] * 3
-    starts = [re.findall(r"^trial (\d+) starts", out, re.M) for out, _ in outs]
+    starts = [re.findall(r"^trial (\d+) started", out, re.M) for out, _ in outs]
     assert all(starts) and sorted(starts[0] + starts[1]) == ["0", "1", "2"]
 
 
@@ -133,7 +133,7 @@ def test_best_command_finds_the_users_options(desk: Desk) -> None:
     where = f"hydra.searchpath=[file://{desk.here}/mine]"
     code, out, err = desk.call(where, "env=pole", SPACE, "budget.iterations=2", "hydra.sweeper.n_trials=1")
     assert (code, err) == (0, "")
-    [command] = [line.strip() for line in out.splitlines() if line.startswith("  python -m platform ")]
+    [command] = [line.strip() for line in out.splitlines() if line.startswith("  python -m paddock ")]
     words = shlex.split(command)[3:]
     assert words[0].replace("'", "") == where and "env=pole" in words
     assert command in html.unescape(report([desk.sweep]).decode())

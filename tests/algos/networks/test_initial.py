@@ -212,7 +212,7 @@ def test_a_run_keeps_the_policy_it_began_with(source: Path, tmp_path: Path) -> N
     assert other.metrics().to_dicts() != began.metrics().to_dicts()
     assert rerun(run, tmp_path / "again", 4) is None
     page = list_runs(gather([run]).entries, "eval/return_mean")
-    assert f"began with the policy of {theirs} at iteration 2 (" in page and "steps of es on CartPole-v1)" in page
+    assert f"started from the policy of {theirs} at iteration 2 (" in page and "steps of es on CartPole-v1)" in page
     # Killed before its first checkpoint: it begins again, with what it began with.
     shutil.rmtree(cut / "checkpoints")
     for name in ("metrics.jsonl", "system.jsonl", "done.json"):
