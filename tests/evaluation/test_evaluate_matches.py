@@ -21,6 +21,7 @@ SMALL = [
     "compute=serial",
     "vec.num_envs=2",
     "algo.num_steps=8",
+    "algo.minibatch_size=16",
     "algo.hidden_sizes=[4]",
     "algo.eval_episodes=1",
     "env=gymnasium",

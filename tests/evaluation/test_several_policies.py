@@ -17,6 +17,7 @@ WORDS += [
     "compute=serial",
     "vec.num_envs=2",
     "algo.num_steps=8",
+    "algo.minibatch_size=32",
     "algo.hidden_sizes=[8]",
     "algo.eval_episodes=2",
     "budget.iterations=3",
