@@ -109,19 +109,19 @@ class RowMoments:
 class Episodes:
     """Results of E episodes, in the order requested.
 
-    In multi-agent environments an agent may have several lives per episode; `lives` holds the return of each.
+    In environments of several rows, a row may have several lives per episode; `lives` holds the return of each.
     """
 
-    returns: NDArray[np.float64]  # [E], undiscounted; with several agents their mean
+    returns: NDArray[np.float64]  # [E], undiscounted; with several rows their mean
     lengths: NDArray[np.int64]  # [E], steps
     moments: list[Moments | None]  # [E], of the observations, if requested
     env_metrics: NDArray[np.float64]  # [E, M], the environment's own numbers; NaN where the episode was cut off first
     lives: list[NDArray[np.float64]] = field(default_factory=list)  # [E], returns of all lives
-    rows: list[NDArray[np.int64]] = field(default_factory=list)  # [E], the agent's row of each life
+    rows: list[NDArray[np.int64]] = field(default_factory=list)  # [E], the row of each life
 
     @property
     def each(self) -> NDArray[np.float64]:
-        """Return of each life, or of each episode in single-agent environments."""
+        """Return of each life, or of each episode if environments have one row."""
         return np.concatenate(self.lives) if self.lives else self.returns
 
     def part(self, episodes: slice) -> "Episodes":

@@ -126,7 +126,7 @@ class FromReplay(OffPolicy):
     def _replay(self, one: LearnedPolicy, priorities: Priorities | None, sequences: Sequences | None) -> RowStore:
         architecture, waits, rows = one.learner.architecture, self.waits, one.rows
         span = self.n_step if sequences is None else sequences.span(self.n_step)
-        # With turns, a transition of n steps is stored only at the agent's next turn.
+        # With turns, a transition of n steps is stored only at its row's next turn.
         drawn = self.learning_starts - (span - 1 + waits) * rows
         whom = f" of {one.name}" if one.name else ""
         remedy = f"raise it by {1 - drawn} or more"

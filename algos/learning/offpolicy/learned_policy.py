@@ -24,7 +24,7 @@ class LearnedPolicy:
 
     name: str  # "" if it is the only one
     seed: int  # of its initial parameters and its updates
-    rows: int  # environments (or agents) of all actors that it acts in
+    rows: int  # rows of all actors that it acts in
     team: Any  # `SingleLearner` or data-parallel `Learners`
     schedule: UpdateSchedule
     learns_values: bool  # the acting network outputs action values

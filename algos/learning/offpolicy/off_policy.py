@@ -136,17 +136,17 @@ class OffPolicy(RolloutAlgorithm):
 
     @property
     def step(self) -> int:
-        """Environment steps, or actions in multi-agent environments."""
+        """Environment steps, or actions if environments have several rows."""
         return sum(one.schedule.step for one in self.learning)
 
     @property
     def num_rows(self) -> int:
-        """Rows of a rollout of all actors: environments, or all their agents."""
+        """Rows of a rollout of all actors: environments, or all their rows."""
         return sum(one.rows for one in self.learning)
 
     @property
     def waits(self) -> bool:
-        """Whether agents may wait, or die before their environment ends."""
+        """Whether rows may wait, or end before their environment does."""
         return agents_may_wait(self.env, self.vec)
 
     def rate(self) -> float:

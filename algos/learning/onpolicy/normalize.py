@@ -24,13 +24,13 @@ class Normalization:
     """Running statistics of observations and rewards.
 
     Observations are scaled to mean 0 and deviation 1. Rewards are divided by the deviation of the discounted return, as
-    in the code of Schulman et al. 2017. With `aec`, gamma applies per agent transition, as in `returns`.
+    in the code of Schulman et al. 2017. With `aec`, gamma applies per transition of a row, as in `returns`.
     """
 
     def __init__(
         self, num_envs: int, inputs: Inputs, gamma: float, *, obs: bool, rewards: bool, aec: bool = False
     ) -> None:
-        """Start without data; `aec`: agents may wait while others act."""
+        """Start without data; `aec`: rows may wait while others act."""
         self._obs = obs
         self._inputs = inputs
         self._rewards = rewards

@@ -31,7 +31,7 @@ class Streams:
     folder: Path | None
     obs: np.dtype[Any]  # of one observation
     action: np.dtype[Any]  # of one action
-    num_envs: int  # environments, or agents of all environments
+    num_envs: int  # environments, or rows of all environments
     capacity: int  # rows
     n_step: int
     gamma: float

@@ -14,7 +14,7 @@ from paddock.algos.multiagent.aec import completed_transitions
 
 @dataclass(frozen=True)
 class Rollout:
-    """T steps of N rows, where the rows of an environment (one per agent) are consecutive."""
+    """T steps of N rows, where the rows of an environment are consecutive."""
 
     version: int  # of the acting weights
     obs: NDArray[Any]  # [T, N, *shape] for a Box, [T, N] packed rows for any other space
@@ -35,7 +35,7 @@ class Rollout:
     restarts: int  # environment worker processes replaced so far
     acts: NDArray[np.bool_] | None = None  # [T + 1, N], rows that select an action; None: all
     memory: NDArray[np.float32] | None = None  # [T, N, S], recurrent state before each step, if stored per step
-    stray_reward: float = 0.0  # received by inactive agents; not used for learning
+    stray_reward: float = 0.0  # received by inactive rows; not used for learning
 
     @property
     def steps(self) -> int:
@@ -71,7 +71,7 @@ class Rollout:
 
     @property
     def starts(self) -> NDArray[np.bool_]:
-        """Mask [T, N] of steps at whose observation an episode, or an agent's life in it, may start."""
+        """Mask [T, N] of steps at whose observation an episode, or a row's life in it, may start."""
         begun = np.empty_like(self.terminated)
         begun[0] = np.repeat(self.start.length == 0, self.start.rows_per_env)
         begun[1:] = self.terminated[:-1] | self.truncated[:-1]
