@@ -254,8 +254,8 @@ def read_config(path: Path, sections: Sequence[str] = ("algo", "env")) -> dict[s
         if inside:
             hint = f"it contains runs; name one, such as {min(inside)}"
         elif siblings:
-            hint = closest(str(path), siblings)
-            hint = f"did you mean {hint!r}?" if hint else f"runs here: {', '.join(siblings[:MAX_RUNS])}"
+            near = closest(str(path), siblings)
+            hint = f"did you mean {near!r}?" if near else f"runs here: {', '.join(siblings[:MAX_RUNS])}"
         else:
             hint = "a run folder holds config.yaml"
         raise FolderError(f"{what}; {hint}") from error

@@ -23,11 +23,10 @@ def print_table(folder: Path, run_states: Sequence[RunState], lines: int) -> Non
     """
     labels = label_runs({run_state.run: run_state.config for run_state in run_states})
     names = _short_names([_name(folder, run_state.run) for run_state in run_states])
-    cells = (_cells(one, labels.get(one.run, ""), name) for one, name in zip(run_states, names, strict=True))
-    head, *rows = [HEAD, *cells]
+    rows = [_cells(one, labels.get(one.run, ""), name) for one, name in zip(run_states, names, strict=True)]
     empty = () if any(labels.values()) else (HEAD.index("with"),)
-    widths = [0 if i in empty else max(map(len, column)) for i, column in enumerate(zip(head, *rows, strict=True))]
-    print(_line(head, widths))
+    widths = [0 if i in empty else max(map(len, column)) for i, column in enumerate(zip(HEAD, *rows, strict=True))]
+    print(_line(HEAD, widths))
     for run_state, cells in zip(run_states, rows, strict=True):
         print(_line(cells, widths))
         if run_state.why and (run_state.state in WRONG or run_state.state in ("requeued", "unknown")):

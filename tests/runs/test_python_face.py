@@ -376,10 +376,10 @@ def test_structured_observations_are_read_part_by_part() -> None:
     assert read_observation(space, one)[1] is None
     refused = {
         "must be a mapping with keys count, image, pair; got list": [],
-        "with the parts count, image, pair; got image, count": {key: one[key] for key in ("image", "count")},
+        "with keys count, image, pair; got image, count": {key: one[key] for key in ("image", "count")},
         r"observation\['image'\] has shape \(2,\)": one | {"image": np.zeros(2, np.uint8)},
         r"observation\['image'\] holds float64 that are no uint8": one | {"image": np.full((3, 2), 0.5)},
-        r"observation\['pair'\] must be a tuple with the parts 0, 1; got 0": one | {"pair": (one["pair"][0],)},
+        r"observation\['pair'\] must be a tuple with keys 0, 1; got 0": one | {"pair": (one["pair"][0],)},
         "the parts of observation differ: one observation, a batch of 2": one
         | {"image": np.zeros((2, 3, 2), np.uint8)},
     }
