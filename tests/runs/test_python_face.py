@@ -378,9 +378,9 @@ def test_structured_observations_are_read_part_by_part() -> None:
         "must be a mapping with keys count, image, pair; got list": [],
         "with keys count, image, pair; got image, count": {key: one[key] for key in ("image", "count")},
         r"observation\['image'\] has shape \(2,\)": one | {"image": np.zeros(2, np.uint8)},
-        r"observation\['image'\] holds float64 that are no uint8": one | {"image": np.full((3, 2), 0.5)},
+        r"observation\['image'\] has dtype float64": one | {"image": np.full((3, 2), 0.5)},
         r"observation\['pair'\] must be a tuple with keys 0, 1; got 0": one | {"pair": (one["pair"][0],)},
-        "the parts of observation differ: one observation, a batch of 2": one
+        "batch sizes in observation differ: one observation, a batch of 2": one
         | {"image": np.zeros((2, 3, 2), np.uint8)},
     }
     for said, observation in refused.items():
