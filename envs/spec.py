@@ -80,7 +80,7 @@ class EnvSpec:
         object.__setattr__(self, "metrics", tuple(map(str, self.metrics)))
         for name in self.metrics:
             once = name not in TAKEN and self.metrics.count(name) == 1
-            require(once, f"metrics={list(self.metrics)}: {name} is taken; name others, each once")
+            require(once, f"metrics={list(self.metrics)}: {name} is reserved or repeated; choose other names")
         object.__setattr__(self, "training", freeze(dict(self.training)))
         self.in_training()
 

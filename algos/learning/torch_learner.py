@@ -222,4 +222,5 @@ def check_device(device: str) -> None:
     if kind == "cuda":
         count = torch.cuda.device_count()
         index = torch.device(device).index or 0
-        require(index < count, f"device={device}: torch sees {count} GPUs here; use device=cpu")
+        found = f"PyTorch finds {count or 'no'} CUDA device{'s' if count > 1 else ''}"
+        require(index < count, f"device={device}: {found}; use algo.device=cpu (see paddock.doctor)")

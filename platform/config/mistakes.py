@@ -56,7 +56,11 @@ def explain(error: Exception, arguments: argparse.Namespace, loader: ConfigLoade
     if unknown is None or "already at" in text:
         return ConfigError(one_line(error))
     inner = re.search(r"Key '([^']+)' is not in struct", text)
-    return ConfigError(_explain_unknown(unknown.group(2), inner and inner.group(1), _known_keys(arguments, loader)))
+    key, known = unknown.group(2), _known_keys(arguments, loader)
+    group, _, option = key.rpartition(".")[0].partition(".")
+    if group in known and option in loader.get_group_options(group) and f"{group}.{option}" not in known:
+        return ConfigError(f"{key} belongs to {group}={option}: add that option")
+    return ConfigError(_explain_unknown(key, inner and inner.group(1), known))
 
 
 def _explain_unknown(key: str, inner: str | None, known: list[str]) -> str:

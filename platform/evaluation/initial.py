@@ -47,7 +47,9 @@ def load_initial_policy(experiment: Experiment) -> Origin | None:
         kept = experiment.path / INITIAL
         origin = _read(kept if kept.exists() else Path(given))
         _require_takes_policy(experiment.algorithm).start_from(origin.policy)
-    except (ConfigError, CheckpointError, FolderError) as error:
+    except FolderError as error:  # which names the folder
+        raise ConfigError(f"init_from: {error}") from error
+    except (ConfigError, CheckpointError) as error:
         raise ConfigError(f"init_from={given}: {error}") from error
     return origin
 
