@@ -75,7 +75,7 @@ ARGUMENTS = {
     "env.id=myenv.py": ["env.id takes MODULE:NAME, not a path", "env.id=myenv:ClassName"],
     "+env.kwargs.foo=1": ["env.kwargs={'foo': 1} is refused by CartPole-v1"],
     "env.without=[mission]": ["env.without=mission is no part of the space"],
-    "env.wrappers=[{_target_: no.such.Thing}]": ["no.such.Thing cannot be imported", "install the package"],
+    "env.wrappers=[{_target_: no.such.Thing}]": ["no.such.Thing cannot be imported", "install its package"],
     "env.wrappers=[{_target_: gymnasium.wrappers.TimeLimit}]": ["TimeLimit refuses {}", "max_episode_steps"],
     "run.dir=file": ["file is a file", "choose another"],
     "run.dir=full": ["full is not empty and holds no run", "choose"],

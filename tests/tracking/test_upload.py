@@ -200,7 +200,7 @@ def test_tracked_run_is_uploaded_with_its_settings(run: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "paddock: no RUN given"),
+        ([], "given; usage: python -m paddock.upload"),
         (["RUN"], "RUN has no tracker; choose track=wandb"),
         (["RUN", "track=wandbb"], "track=wandbb is not an option; did you mean 'wandb'?"),
         (["RUN/none", "track=wandb"], "no such run: RUN/none"),
