@@ -225,7 +225,7 @@ def test_a_policy_that_does_not_fit_is_one_line_and_leaves_no_trace(source: Path
     run = tmp_path / "run"
     for more, said in (
         ([f"init_from={source}", "algo.hidden_sizes=[5]"], rf"init_from={source}: its hidden_sizes: \[8\]"),
-        ([f"init_from={tmp_path}"], f"init_from={tmp_path}: {tmp_path} is not a run folder"),
+        ([f"init_from={tmp_path}"], f"init_from: {tmp_path} is not a run folder"),
         (["init_from=3"], "init_from=3 must be a string or null"),
     ):
         for dry in ("true", "false"):
