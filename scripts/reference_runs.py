@@ -71,7 +71,7 @@ RECIPES = {
     "ppo_image": (
         "box2d",
         f"{PPO} env=gymnasium env.id=CarRacing-v3 +env.kwargs.continuous=false env.max_episode_steps=20 "
-        "vec.num_envs=2 algo.epochs=1 algo.num_steps=16 budget.iterations=2",
+        "vec.num_envs=2 algo.epochs=1 algo.num_steps=16 algo.minibatch_size=32 budget.iterations=2",
     ),
     "ppo_remote": ("", f"{PPO} env=remote vec=remote vec.address=file:ADDRESS budget.iterations=4"),
     "a2c": (
