@@ -6,16 +6,16 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-INTERRUPT_S = 0.2  # grace period of a running task after the end of its worker
+GRACE_PERIOD_S = 0.2  # for a running task to finish after the event loop has ended
 
-_busy = threading.Lock()  # held unless the main thread waits for a call
+_busy = threading.Lock()  # held except while the main thread is idle
 _busy.acquire()
 _calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-_ended = threading.Event()  # set when the worker's loop has ended
+_ended = threading.Event()  # set when the worker's event loop has ended
 
 
 def run_loop_in_thread(run_loop: Callable[[], None]) -> None:
-    """Run a worker's event loop in another thread, and calls from `lend_main_thread` in this one."""
+    """Run a worker's event loop in a background thread, and the calls of `lend_main_thread` in the main thread."""
 
     def run() -> None:
         try:
@@ -23,12 +23,12 @@ def run_loop_in_thread(run_loop: Callable[[], None]) -> None:
         finally:
             _ended.set()
             _calls.put(None)
-            if not _busy.acquire(timeout=INTERRUPT_S):
+            if not _busy.acquire(timeout=GRACE_PERIOD_S):
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     loop = threading.Thread(target=run, name="paddock-worker-loop", daemon=True)
     loop.start()
-    with contextlib.suppress(SystemExit):  # of `exit_if_ended`
+    with contextlib.suppress(SystemExit):  # raised by `exit_if_ended`
         _busy.release()
         while (call := _calls.get()) is not None:
             call()
@@ -37,7 +37,7 @@ def run_loop_in_thread(run_loop: Callable[[], None]) -> None:
 
 
 def lend_main_thread(call: Callable[[], None]) -> bool:
-    """Run a function in the main thread if it is idle; return whether it was."""
+    """Submit a function to the main thread if it is idle; return whether it was submitted."""
     if not _busy.acquire(blocking=False):
         return False
     _calls.put(call)
@@ -45,6 +45,6 @@ def lend_main_thread(call: Callable[[], None]) -> bool:
 
 
 def exit_if_ended(*_: object) -> None:
-    """Handle a signal: interrupt a task that is still running after its worker has ended."""
+    """Raise SystemExit if the event loop has ended, to interrupt a running task; a signal handler."""
     if _ended.is_set():
         raise SystemExit

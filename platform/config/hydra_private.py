@@ -1,4 +1,4 @@
-"""All uses of Hydra's private interface; tests/config/test_private.py checks them."""
+"""Wrappers of Hydra's private API; tests/config/test_private.py detects incompatible versions."""
 
 import argparse
 import warnings
@@ -44,55 +44,55 @@ def run_hydra(arguments: argparse.Namespace, parser: argparse.ArgumentParser, jo
 
 
 def make_search_path(folder: str | Path) -> ConfigSearchPath:
-    """Return the search path that begins with a folder."""
+    """Return a configuration search path with this folder first."""
     return create_config_search_path(str(folder))
 
 
 def make_loader(path: ConfigSearchPath) -> ConfigLoader:
-    """Return a loader on a search path."""
+    """Return a configuration loader for a search path."""
     setup_globals()
     JobRuntime.instance().set("name", "paddock")
     return _Loader(path)
 
 
 class _Loader(ConfigLoaderImpl):
-    """Loader that composes what the jobs of a sweep share with the first option of each group that varies.
+    """Loader that composes the configuration of a sweep with the first option of each swept group.
 
-    Hydra itself leaves these groups at their defaults, which may lack a key that all of the options have.
+    Hydra uses the default options instead, which may lack keys that all swept options have.
     """
 
     def load_configuration(
-        self, config_name: str | None, overrides: list[str], run_mode: RunMode, *rest: Any, **named: Any
+        self, config_name: str | None, overrides: list[str], run_mode: RunMode, *args: Any, **kwargs: Any
     ) -> DictConfig:
         """Return the configuration of a job or a sweep."""
         if run_mode != RunMode.MULTIRUN:
-            return super().load_configuration(config_name, overrides, run_mode, *rest, **named)
+            return super().load_configuration(config_name, overrides, run_mode, *args, **kwargs)
         parsed = OverridesParser.create(self).parse_overrides(overrides)
-        firsts = [self._first(override) for override in parsed]
-        config = super().load_configuration(config_name, firsts, run_mode, *rest, **named)
+        first_options = [self._use_first_option(override) for override in parsed]
+        config = super().load_configuration(config_name, first_options, run_mode, *args, **kwargs)
         config.hydra.overrides.task = [item.input_line for item in parsed if not item.is_hydra_override()]
         return config
 
-    def _process_config_searchpath(self, *given: Any, **named: Any) -> None:
-        """Add the entries of hydra.searchpath, without warnings about packages without __init__.py."""
+    def _process_config_searchpath(self, *args: Any, **kwargs: Any) -> None:
+        """Add hydra.searchpath; suppress warnings about packages that lack __init__.py."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "provider=hydra.searchpath in command-line", UserWarning)
-            super()._process_config_searchpath(*given, **named)
+            super()._process_config_searchpath(*args, **kwargs)
 
-    def _first(self, override: Override) -> str:
+    def _use_first_option(self, override: Override) -> str:
         key = override.get_key_element()
-        varies = override.is_discrete_sweep() and not override.is_hydra_override()
-        if varies and self.repository.group_exists(key):
+        is_swept = override.is_discrete_sweep() and not override.is_hydra_override()
+        if is_swept and self.repository.group_exists(key):
             return next((f"{key}={option}" for option in override.sweep_string_iterator()), str(override.input_line))
         return str(override.input_line)
 
 
 def make_launcher(loader: ConfigLoader, job: TaskFunction, sweep: DictConfig) -> Launcher:
-    """Return the launcher of a sweep without starting it."""
+    """Instantiate the launcher of a sweep without starting it."""
     context = HydraContext(config_loader=loader, callbacks=Callbacks())
     return Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=sweep)
 
 
 def write_element(value: Any) -> str:
-    """Format an element of a sweep as on the command line, including quotes."""
+    """Format a sweep value as on the command line, including quotes."""
     return Override._get_value_element_as_str(value)

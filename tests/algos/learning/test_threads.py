@@ -25,7 +25,7 @@ CONFIG: Any = SimpleNamespace(
     env=SimpleNamespace(metrics=(), made=SimpleNamespace(limit=None)),
     vec=None,
     architecture=ARCHITECTURE,
-    parts=SimpleNamespace(single=True, each=()),
+    policy_group=SimpleNamespace(single=True, specs=()),
 )
 
 
@@ -129,7 +129,7 @@ class SlowPool(SerialPool):
 def test_an_abandoned_evaluation_does_not_affect_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(async_evaluation, "GIVE_UP_S", 0.01)
+    monkeypatch.setattr(async_evaluation, "CANCEL_TIMEOUT_S", 0.01)
     first: Any = SimpleNamespace(version=1)
     second: Any = SimpleNamespace(version=2)
     pool: Any = SlowPool()

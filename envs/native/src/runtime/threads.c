@@ -1,4 +1,4 @@
-/* Thread pool of a vector; idle threads spin for a moment, then sleep. */
+/* Thread pool of a vector environment; idle threads spin briefly, then sleep. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -9,8 +9,8 @@
 
 #include "vector.h"
 
-#define SPINS 2000         /* iterations of some nanoseconds before a thread sleeps */
-#define CHUNKS_PER_THREAD 8 /* for load balancing, as some groups take longer than others */
+#define SPINS 2000         /* iterations of a few nanoseconds each before a thread sleeps */
+#define CHUNKS_PER_THREAD 8 /* for load balancing, because some groups take longer than others */
 
 #if defined(__x86_64__)
 #define RELAX() __builtin_ia32_pause()
@@ -19,65 +19,65 @@
 #endif
 
 struct thread_pool {
-    int wanted;    /* threads, including the caller */
-    int started;   /* threads, excluding the caller */
-    pid_t process; /* that started the threads; a fork has none of them */
+    int num_threads; /* including the caller */
+    int num_started; /* excluding the caller */
+    pid_t owner_pid; /* process that started the threads; forked children have no threads */
     pthread_t *threads;
     pthread_mutex_t mutex;
-    pthread_cond_t called, done;
+    pthread_cond_t work_ready, work_done;
     /* The current call. */
     const struct vector *vector;
     group_fn *function;
     const void *job;
-    int chunk;
-    atomic_int next; /* first group not yet taken */
-    /* Changed only under the mutex. */
-    atomic_uint number; /* of the call */
-    atomic_int busy;    /* started threads at work; those that wake too late are not waited for */
-    int open, leave;    /* whether threads may join the call; whether they must exit */
+    int chunk_size;        /* groups */
+    atomic_int next_group; /* first group that no thread has taken yet */
+    /* Modified only while holding the mutex. */
+    atomic_uint call_number;
+    atomic_int num_busy; /* threads that run the current call; threads that wake up after its end do not join */
+    int accepting, stopping; /* whether threads may join the current call; whether they must exit */
 };
 
-static void take_chunks(struct thread_pool *pool)
+static void run_chunks(struct thread_pool *pool)
 {
     int count = pool->vector->num_groups;
     for (;;) {
-        int first = atomic_fetch_add(&pool->next, pool->chunk);
+        int first = atomic_fetch_add(&pool->next_group, pool->chunk_size);
         if (first >= count) return;
-        int last = count - first < pool->chunk ? count : first + pool->chunk;
+        int last = count - first < pool->chunk_size ? count : first + pool->chunk_size;
         pool->function(pool->vector, pool->job, first, last);
     }
 }
 
-static void *serve(void *argument)
+static void *run_worker(void *argument)
 {
     struct thread_pool *pool = argument;
-    unsigned seen = 0;
+    unsigned last_call = 0;
     pthread_mutex_lock(&pool->mutex);
-    while (!pool->leave) {
-        if (pool->open && pool->number != seen) {
-            pool->busy++;
+    while (!pool->stopping) {
+        if (pool->accepting && pool->call_number != last_call) {
+            pool->num_busy++;
             pthread_mutex_unlock(&pool->mutex);
-            take_chunks(pool);
+            run_chunks(pool);
             pthread_mutex_lock(&pool->mutex);
-            if (--pool->busy == 0) pthread_cond_signal(&pool->done);
+            if (--pool->num_busy == 0) pthread_cond_signal(&pool->work_done);
         }
-        seen = pool->number;
+        last_call = pool->call_number;
         pthread_mutex_unlock(&pool->mutex);
-        for (int spin = 0; spin < SPINS && pool->number == seen; spin++) RELAX();
+        for (int spin = 0; spin < SPINS && pool->call_number == last_call; spin++) RELAX();
         pthread_mutex_lock(&pool->mutex);
-        while (pool->number == seen) pthread_cond_wait(&pool->called, &pool->mutex);
+        while (pool->call_number == last_call) pthread_cond_wait(&pool->work_ready, &pool->mutex);
     }
     pthread_mutex_unlock(&pool->mutex);
     return NULL;
 }
 
-/* Wake all threads, to join a call or to exit. */
-static void call(struct thread_pool *pool, int open)
+/* Wake all threads to run the current call or, if not `accepting`, to exit. */
+static void wake_threads(struct thread_pool *pool, int accepting)
 {
     pthread_mutex_lock(&pool->mutex);
-    pool->open = open, pool->leave = !open;
-    pool->number++;
-    pthread_cond_broadcast(&pool->called);
+    pool->accepting = accepting, pool->stopping = !accepting;
+    pool->call_number++;
+    pthread_cond_broadcast(&pool->work_ready);
     pthread_mutex_unlock(&pool->mutex);
 }
 
@@ -88,38 +88,38 @@ struct thread_pool *open_thread_pool(int threads)
         free(pool);
         return NULL;
     }
-    if (pool) pool->wanted = threads;
+    if (pool) pool->num_threads = threads;
     return pool;
 }
 
-/* Start threads; continue with fewer if some cannot be created. */
-static void begin(struct thread_pool *pool)
+/* Start the threads; continue with fewer if some cannot be created. */
+static void start_threads(struct thread_pool *pool)
 {
-    sigset_t all, before;
+    sigset_t all, previous;
     pthread_mutex_init(&pool->mutex, NULL);
-    pthread_cond_init(&pool->called, NULL);
-    pthread_cond_init(&pool->done, NULL);
-    pool->process = getpid();
-    pool->started = 0;
-    pool->open = 0;
-    pool->number = 0;
-    pool->busy = 0;
-    sigfillset(&all); /* signals go to the interpreter's threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (pool->started < pool->wanted - 1 &&
-           !pthread_create(&pool->threads[pool->started], NULL, serve, pool))
-        pool->started++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_cond_init(&pool->work_ready, NULL);
+    pthread_cond_init(&pool->work_done, NULL);
+    pool->owner_pid = getpid();
+    pool->num_started = 0;
+    pool->accepting = 0;
+    pool->call_number = 0;
+    pool->num_busy = 0;
+    sigfillset(&all); /* deliver signals to Python's threads only */
+    pthread_sigmask(SIG_SETMASK, &all, &previous);
+    while (pool->num_started < pool->num_threads - 1 &&
+           !pthread_create(&pool->threads[pool->num_started], NULL, run_worker, pool))
+        pool->num_started++;
+    pthread_sigmask(SIG_SETMASK, &previous, NULL);
 }
 
 void close_thread_pool(struct thread_pool *pool)
 {
-    if (pool->process == getpid()) {
-        call(pool, 0);
-        for (int k = 0; k < pool->started; k++) pthread_join(pool->threads[k], NULL);
+    if (pool->owner_pid == getpid()) {
+        wake_threads(pool, 0);
+        for (int k = 0; k < pool->num_started; k++) pthread_join(pool->threads[k], NULL);
         pthread_mutex_destroy(&pool->mutex);
-        pthread_cond_destroy(&pool->called);
-        pthread_cond_destroy(&pool->done);
+        pthread_cond_destroy(&pool->work_ready);
+        pthread_cond_destroy(&pool->work_done);
     }
     free(pool->threads);
     free(pool);
@@ -132,16 +132,16 @@ void share_groups(const struct vector *vector, group_fn *function, const void *j
         function(vector, job, 0, vector->num_groups);
         return;
     }
-    if (pool->process != getpid()) begin(pool);
-    int shares = pool->wanted * CHUNKS_PER_THREAD;
+    if (pool->owner_pid != getpid()) start_threads(pool);
+    int num_chunks = pool->num_threads * CHUNKS_PER_THREAD;
     pool->vector = vector, pool->function = function, pool->job = job;
-    pool->chunk = (vector->num_groups + shares - 1) / shares;
-    pool->next = 0;
-    call(pool, 1);
-    take_chunks(pool);
-    for (int spin = 0; spin < SPINS && pool->busy; spin++) RELAX();
+    pool->chunk_size = (vector->num_groups + num_chunks - 1) / num_chunks;
+    pool->next_group = 0;
+    wake_threads(pool, 1);
+    run_chunks(pool);
+    for (int spin = 0; spin < SPINS && pool->num_busy; spin++) RELAX();
     pthread_mutex_lock(&pool->mutex);
-    pool->open = 0;
-    while (pool->busy) pthread_cond_wait(&pool->done, &pool->mutex);
+    pool->accepting = 0;
+    while (pool->num_busy) pthread_cond_wait(&pool->work_done, &pool->mutex);
     pthread_mutex_unlock(&pool->mutex);
 }
