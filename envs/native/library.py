@@ -1,7 +1,7 @@
-"""Loading of the shared library of native environments; calls into it release the GIL.
+"""Bindings to the shared library of native environments; calls release the GIL.
 
-The library holds the same code for several instruction sets. All give the same bits, as it is compiled without fused
-multiply-add; tests compare them.
+The library is compiled for several instruction sets. Their results are bit-identical, because fused multiply-add is
+disabled.
 """
 
 import ctypes
@@ -17,11 +17,11 @@ from paddock.envs.errors import ConfigError, require
 FOLDER = Path(__file__).parent
 ABI = 12  # PADDOCK_ABI of native.h
 SETS = ("avx512", "avx2", "baseline")  # instruction sets, widest first
-SET_VARIABLE = "PADDOCK_LANES"  # environment variable that selects one of them
+SET_VARIABLE = "PADDOCK_LANES"  # environment variable that selects an instruction set
 REBUILD = "run pip install again, or choose vec=serial"
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
-_FUNCTIONS = {  # result, then arguments
+_FUNCTIONS = {  # result type, then argument types
     "has_set": (_INT, ctypes.c_char_p),
     "find_task": (_POINTER, ctypes.c_char_p, ctypes.c_char_p),
     "run_networks": (None, ctypes.c_char_p, _POINTER),
@@ -49,27 +49,27 @@ _FUNCTIONS = {  # result, then arguments
 
 
 class TaskShape(ctypes.Structure):
-    """Description of a task: the first members of `struct task` of native.h."""
+    """Task description: the first members of `struct task` of native.h."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
-        ("lanes", ctypes.c_int),  # environments in a group
-        ("observations", ctypes.c_int),  # numbers in an observation; 0 for rows of bytes
-        ("actions", ctypes.c_int),  # numbers in an action
-        ("choices", ctypes.c_int),  # number of discrete actions; 0: continuous actions
-        ("row_bytes", ctypes.c_size_t),  # size of an observation; 0 where SIMD lanes hold it
+        ("lanes", ctypes.c_int),  # environments per group
+        ("observations", ctypes.c_int),  # floats per observation; 0 if observations are stored as bytes
+        ("actions", ctypes.c_int),  # floats per action
+        ("choices", ctypes.c_int),  # number of discrete actions; 0 for continuous actions
+        ("row_bytes", ctypes.c_size_t),  # bytes per observation; 0 if stored by SIMD lane
         ("group_bytes", ctypes.c_size_t),
-        ("saved_bytes", ctypes.c_size_t),  # saved state of one environment, without its generator
+        ("saved_bytes", ctypes.c_size_t),  # saved state of one environment, excluding its generator
     )
 
 
 def built() -> list[Path]:
-    """Return the libraries built for this Python; `load` takes the first."""
+    """Return the libraries built for this Python version; `load` uses the first."""
     return find_built(FOLDER, "_lanes")
 
 
 def find_built(folder: Path, name: str) -> list[Path]:
-    """Return the files in a folder that this Python would import as extension `name`."""
+    """Return the files in a folder that this Python can import as extension module `name`."""
     return [path for path in (folder / f"{name}{suffix}" for suffix in EXTENSION_SUFFIXES) if path.exists()]
 
 
@@ -78,13 +78,13 @@ def load() -> ctypes.CDLL:
     """Load the library, once per process.
 
     Raises:
-        ConfigError: it was not built, was built from other sources, or cannot be loaded.
+        ConfigError: the library is not built, was built from different sources, or cannot be loaded.
     """
     found = built()
     require(
         bool(found),
-        "vec=native needs the native environments, which were not built: there was no C compiler when Paddock was "
-        "installed, or its code was copied without them; install gcc and run pip install again, or choose vec=serial",
+        "vec=native requires the native environments, which were not built (there was no C compiler at install time, or "
+        f"the code was copied without compiled files); install gcc and {REBUILD}",
     )
     return open_library(found[0], ABI, _FUNCTIONS, "vec=native: the native environments")
 
@@ -92,17 +92,17 @@ def load() -> ctypes.CDLL:
 def open_library(
     path: Path, abi: int, functions: Mapping[str, Sequence[Any]], name: str, fix: str = REBUILD
 ) -> ctypes.CDLL:
-    """Load a library of Paddock and declare its functions by (result type, argument types...).
+    """Load a shared library and declare its functions as (result type, argument types...).
 
     Raises:
-        ConfigError: the library was built from other sources or cannot be loaded.
+        ConfigError: the library was built from different sources or cannot be loaded.
     """
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise ConfigError(f"{name} cannot be loaded ({' '.join(str(error).split())}); {fix}") from error
-    number = library.native_abi() if hasattr(library, "native_abi") else "none"
-    require(number == abi, f"{name}: {path} was built from other sources (interface {number}, expected {abi}); {fix}")
+    found = library.native_abi() if hasattr(library, "native_abi") else "none"
+    require(found == abi, f"{name}: {path} was built from different sources (ABI {found}, expected {abi}); {fix}")
     for function_name, (result, *arguments) in functions.items():
         function = getattr(library, function_name)
         function.restype, function.argtypes = result, arguments
@@ -110,26 +110,26 @@ def open_library(
 
 
 def available() -> list[str]:
-    """Return the instruction sets that both library and CPU support, widest first."""
+    """Return the instruction sets that both the library and the CPU support, widest first."""
     return [name for name in SETS if load().has_set(name.encode())]
 
 
 def widest() -> str:
-    """Return the instruction set selected by PADDOCK_LANES, or the widest one that this CPU supports.
+    """Return the instruction set selected by PADDOCK_LANES, or the widest supported one.
 
     Raises:
-        ConfigError: there is no library, or the CPU lacks the set selected by PADDOCK_LANES.
+        ConfigError: the library cannot be loaded, or PADDOCK_LANES is not supported by the CPU.
     """
-    names, wanted = available(), os.environ.get(SET_VARIABLE, "")
+    names, selected = available(), os.environ.get(SET_VARIABLE, "")
     require(
-        not wanted or wanted in names,
-        f"{SET_VARIABLE}={wanted} is not an instruction set of this CPU; choose one of {', '.join(names)}",
+        not selected or selected in names,
+        f"{SET_VARIABLE}={selected} is not supported by this CPU; choose one of {', '.join(names)}",
     )
-    return wanted or names[0]
+    return selected or names[0]
 
 
 def usable() -> str | None:
-    """Return the instruction set chosen by `widest`, or None without a library."""
+    """Return the instruction set selected by `widest`, or None if the library cannot be loaded."""
     try:
         return widest()
     except ConfigError:
@@ -137,12 +137,12 @@ def usable() -> str | None:
 
 
 def find_task(name: str) -> int:
-    """Return the address of a task, compiled for the chosen instruction set."""
+    """Return the address of a task compiled for the selected instruction set."""
     task = load().find_task(widest().encode(), name.encode())
     assert task, name
     return int(task)
 
 
 def describe(name: str) -> TaskShape:
-    """Describe a task, compiled for the chosen instruction set."""
+    """Return the description of a task compiled for the selected instruction set."""
     return TaskShape.from_address(find_task(name))

@@ -160,12 +160,12 @@ def test_policies_of_a_league_meet_and_have_curves(league: Path, main: Any) -> N
 BAD = {
     "nobody": (
         ["TURNS", "players=rando"],
-        "players=rando is neither a run's folder nor a known player; did you",
+        "players=rando is neither a run folder nor a known player; did you",
     ),
     "odd": (["TURNS", "players=random", "episodes=3"], "episodes=3 must be even, half of them on each side"),
-    "no version": (["TURNS", "players=TURNS@1"], "players=TURNS@1: TURNS keeps no policy of iteration 1; available: 2"),
+    "no version": (["TURNS", "players=TURNS@1"], "players=TURNS@1: TURNS has no policy of iteration 1; available: 2"),
     "no board": (["TURNS", "players=perfect"], "perfect needs boards of observation [3, 3, 2] and 9 moves"),
-    "another world": (["TURNS", "players=ALONE"], "players=ALONE was trained on other observations or actions than"),
+    "another world": (["TURNS", "players=ALONE"], "players=ALONE has a different observation or action space than"),
     "one agent": (["ALONE", "players=random"], "ALONE is a single-agent run"),
     "nothing to draw": (
         ["VALUES", "players=random", "stochastic=true"],

@@ -93,4 +93,4 @@ def test_runs_of_several_roles_play_matches(run: Any, call_command: Main, tmp_pa
     assert code == 0 and (games == 3 * (1 - np.eye(3))).all() and "in pairs on exchanged sides, won together" in said
     assert [player["name"] for player in told["players"]] == ["@3", "random", str(run.path)]
     code, _, said = call_command("evaluate", run.path, "players=test_several_policies.Mute")
-    assert code == 2 and "Mute is one policy, and env.id=toy_worlds:Skirmish has agents of 2 roles" in said
+    assert code == 2 and "Mute is a single policy, but env.id=toy_worlds:Skirmish has agents with 2 roles" in said

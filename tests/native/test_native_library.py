@@ -73,7 +73,7 @@ def test_a_library_that_was_not_built_is_said_to_be_missing(tmp_path: Path, monk
 
 def test_a_library_of_other_sources_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place(tmp_path, "int native_abi(void) { return 99; }")
-    assert f"interface 99, expected {library.ABI}" in load_from(tmp_path, monkeypatch)
+    assert f"ABI 99, expected {library.ABI}" in load_from(tmp_path, monkeypatch)
 
 
 def test_the_environment_variable_picks_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
