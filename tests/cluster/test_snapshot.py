@@ -28,7 +28,7 @@ def test_snapshot_holds_code_alone(tmp_path: Path) -> None:
     assert find_tree(tmp_path / "deep", "no.py", tmp_path) is None
     with open(tmp_path / "big.dat", "wb") as big:
         big.truncate((MAX_MB + 1) * 10**6)
-    with pytest.raises(ConfigError, match=r"has 201 MB.* \.gitignore, such as big\.dat"):
+    with pytest.raises(ConfigError, match=r"takes 201 MB.* \.gitignore, such as big\.dat"):
         find_tree(tmp_path, ".", tmp_path / "chosen")
 
 
@@ -64,7 +64,7 @@ def test_failure_of_git_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     top = make_repository(tmp_path / "top", "top.py")
     assert find_tree(tmp_path, ".", tmp_path) is None
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    with pytest.raises(ConfigError, match=r"git rev-parse: .*dubious ownership.* safe\.directory"):
+    with pytest.raises(ConfigError, match=r"git rev-parse failed: .*dubious ownership.* safe\.directory"):
         find_tree(top, ".", tmp_path)
 
 
