@@ -24,7 +24,7 @@ from vector_cases import (
 from paddock.envs.errors import ConfigError
 from paddock.envs.vector import EnvError, Serial, VectorMisuse
 from paddock.envs.vector.contract import keyed_seed
-from paddock.envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
+from paddock.envs.vector.multiprocess.coordinator import MAX_RESTARTS
 
 TURN = np.zeros(2, int)
 
@@ -129,9 +129,9 @@ def test_a_worker_that_fails_again_and_again_is_given_up(make: Any) -> None:
     vec = make(multiprocess(workers=1, restart=True), faulty("exit", on=None, at=1))
     vec.reset(seed=0)
     with pytest.raises(EnvError, match="in a row"):
-        for _ in range(2 + LOSSES_IN_A_ROW):
+        for _ in range(2 + MAX_RESTARTS):
             vec.step(np.zeros(N, int))
-    assert vec.restarts == LOSSES_IN_A_ROW
+    assert vec.restarts == MAX_RESTARTS
 
 
 def test_an_environment_that_cannot_be_made_says_why_before_a_worker_starts() -> None:
