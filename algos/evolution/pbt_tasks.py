@@ -1,4 +1,4 @@
-"""PBT's members, each with its own hyperparameters, and their training rounds on workers.
+"""Members of a PBT population, and their training rounds on workers.
 
 A round's result depends only on the member's state and the round's number. Every round rebuilds the algorithm and
 restores its state, as a resumed run does.
@@ -28,11 +28,11 @@ from paddock.algos.learning.replay.disk_space import ReplayRefused
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
 
-NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # the file system lacks hard links
-LOST = float("-inf")  # score of a member that was never evaluated or lost its round
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # no support for hard links
+LOST = float("-inf")  # score of a member that has no evaluation or whose round failed
 
-# Entries of PPO's and A2C's states with the running episodes. These depend on a member's seed, so a member that copies
-# another's weights continues its own episodes.
+# Entries of the PPO and A2C states that hold the running episodes. They depend on a member's seed, so a member that
+# copies the weights of another keeps its own entries.
 EPISODE_STATE = (("actors", ("start",)), ("normalization", ("running", "open")))
 
 State = Mapping[str, Any]
@@ -40,36 +40,36 @@ State = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Member:
-    """Member of the population between two rounds."""
+    """Population member between two rounds."""
 
-    seed: int  # of all its random numbers; never changes
-    settings: dict[str, Value]  # its hyperparameters
-    score: float  # mean return of the last evaluation of its weights
-    step: int  # environment steps of its weights' training
-    state: State  # of its algorithm
-    files: str = ""  # folder of its algorithm's files, within that of all members
+    seed: int  # random seed, constant for all rounds
+    settings: dict[str, Value]  # hyperparameters
+    score: float  # mean return of the weights in their last evaluation
+    step: int  # environment steps that trained the weights
+    state: State  # state of the algorithm
+    files: str = ""  # folder of the algorithm's files, relative to `RoundSettings.folder`
 
     def copy_from(self, source: "Member", settings: dict[str, Value], files: str) -> "Member":
-        """Return this member with another's weights, these hyperparameters, and files in that folder."""
+        """Return this member with the weights of `source`, and with new hyperparameters and files."""
         state = dict(source.state)
         for key, names in EPISODE_STATE:
             if key in state:
                 state[key] = _keep_own(state[key], self.state[key], names)
         if files:
-            # The copied replay ends within the source's episodes, so start new episodes.
+            # The copied replay ends in the source's unfinished episodes, so start new ones.
             start = state["actors"]["start"]
-            begun = start["length"] > 0
+            started = start["length"] > 0
             empty = {"saved": None, **{name: start[name][:0] for name in ("actions", "seen")}}
             zeros = {name: np.zeros_like(start[name]) for name in ("length", "state")}
-            state["actors"] = {**state["actors"], "start": {"episode": start["episode"] + begun, **zeros, **empty}}
+            state["actors"] = {**state["actors"], "start": {"episode": start["episode"] + started, **zeros, **empty}}
         return Member(self.seed, settings, source.score, source.step, state, files)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all fields; names of files are relative to the folder of all members."""
+        """Return all fields; file names are relative to `RoundSettings.folder`."""
         if not self.files:
             return {name: value for name, value in vars(self).items() if name != "files"}
-        placed = rename_attachments(self.state, lambda names: [f"{self.files}/{name}" for name in names])
-        return vars(self) | {"state": placed}
+        state = rename_attachments(self.state, lambda names: [f"{self.files}/{name}" for name in names])
+        return vars(self) | {"state": state}
 
     @classmethod
     def restore(cls, state: State) -> "Member":
@@ -79,7 +79,7 @@ class Member:
         return cls(**{**state, "state": own})
 
     def without_files(self) -> "Member":
-        """Return this member without files; it can act but not learn."""
+        """Return this member without files, for inference only."""
         return replace(self, state=rename_attachments(self.state, lambda names: []))
 
 
@@ -90,24 +90,24 @@ class RoundSettings:
     member: AlgorithmRecipe
     env: EnvSpec
     vec: Vec
-    seed: int  # of the run
-    interval: int
+    seed: int  # seed of the run
+    interval: int  # iterations per round
     eval_episodes: int
     eval_max_steps: int  # step limit of an episode
     keep_files: bool  # whether members' algorithms keep files, such as replay
-    folder: Path | None  # of all files, reachable by every worker; None: no member learns
+    folder: Path | None  # parent folder of all files, accessible to every worker; None: inference only
 
     def make(self, settings: Mapping[str, Value], seed: int, files: str | None = None) -> Any:
-        """Build a member's algorithm in its initial state, on a pool in this process; files=None: it cannot learn."""
+        """Build a member's algorithm in its initial state, with an in-process pool; files=None: inference only."""
         given: dict[str, Any] = dict(settings)
         if self.keep_files:
             given["folder"] = None if files is None or self.folder is None else self.folder / files
         return self.member.make_alone(self.env, self.vec, seed, **given)
 
     def copy_files(self, member: Member) -> str:
-        """Return a new folder with links to a member's files for one attempt at a round; "" if it has no files.
+        """Link a member's files into a new folder for one attempt at a round; return its name, "" without files.
 
-        A worker that was wrongly declared dead may still run the same round and must not write to files in use.
+        Each attempt needs its own files, because a worker presumed dead may still be running the same round.
 
         Raises:
             ReplayRefused: the files cannot be written.
@@ -119,7 +119,7 @@ class RoundSettings:
         return files
 
     def link_files(self, source: Member, files: str) -> None:
-        """Link the files of a member, which no process is writing, into another folder.
+        """Link the files of a member into another folder; no process may be writing to them.
 
         Raises:
             ReplayRefused: the files cannot be written.
@@ -134,7 +134,7 @@ class RoundSettings:
             for folder in folders:
                 folder.mkdir(exist_ok=True)
             for name in names:
-                (target / name).unlink(missing_ok=True)  # left by a killed run
+                (target / name).unlink(missing_ok=True)  # left over from a killed run
                 _link(self.folder / source.files / name, target / name)
             for folder in folders:
                 sync(folder)
@@ -148,15 +148,15 @@ class RoundResult:
     """Result of a member's round."""
 
     state: State
-    metrics: dict[str, float]  # the last value of each
-    returns: NDArray[np.float64]  # [eval_episodes], of its final policy
+    metrics: dict[str, float]  # last value of each metric
+    returns: NDArray[np.float64]  # [eval_episodes], of the final policy
     lengths: NDArray[np.int64]  # [eval_episodes]
     env_metrics: NDArray[np.float64]  # [eval_episodes, M], reported by the environment in its infos
-    files: str  # folder of the files that the state names
+    files: str  # folder of the files named in `state`
 
 
 def play_round(rounds: RoundSettings, task: tuple[Member, int]) -> RoundResult:
-    """Train a member for one round and evaluate it, on a worker."""
+    """Train a member for one round on a worker, and evaluate it."""
     member, number = task
     files = rounds.copy_files(member)
     with one_thread():
@@ -169,13 +169,13 @@ def play_round(rounds: RoundSettings, task: tuple[Member, int]) -> RoundResult:
             state = algorithm.state_dict()
         # All members are evaluated on the same episodes.
         seeds = [episode_seed(rounds.seed, Stream.EVALUATION, number, k) for k in range(rounds.eval_episodes)]
-        what = EvaluationSpec(rounds.env, algorithm.policy(), rounds.eval_max_steps, stochastic=False, batched=True)
-        played = evaluate_policy(what, seeds, threads_of(rounds.vec))
-        return RoundResult(state, metrics, played.returns, played.lengths, played.env_metrics, files)
+        spec = EvaluationSpec(rounds.env, algorithm.policy(), rounds.eval_max_steps, stochastic=False, batched=True)
+        episodes = evaluate_policy(spec, seeds, threads_of(rounds.vec))
+        return RoundResult(state, metrics, episodes.returns, episodes.lengths, episodes.env_metrics, files)
 
 
 def rename_attachments(state: Any, rename: Callable[[list[str]], list[str]]) -> Any:
-    """Return a state whose file names are mapped by `rename`."""
+    """Apply `rename` to all lists of file names in a state."""
     if isinstance(state, list | tuple):
         return type(state)(rename_attachments(item, rename) for item in state)
     if not isinstance(state, Mapping):
@@ -187,7 +187,7 @@ def rename_attachments(state: Any, rename: Callable[[list[str]], list[str]]) -> 
 
 
 def _keep_own(state: State, own: State, names: Sequence[str]) -> State:
-    """Return `state` with `own`'s entries of these names, for each policy if there are several."""
+    """Return `state` with the named entries of `own`; with several policies, for each policy."""
     policies = [name for name in names if isinstance(state.get(name), Mapping) and name in state[name]]
     if kept := {name: own[name] for name in names if name in state and name not in policies}:
         return {**state, **kept}

@@ -1,4 +1,4 @@
-"""Loading of a run's algorithm on this machine's CPU, independent of the hardware that trained it."""
+"""Load the algorithm of a run on the CPU, whatever hardware it was trained on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,13 +19,13 @@ from ..runs.trust import add_start_folder_to_path
 
 @dataclass(frozen=True, kw_only=True)
 class UnsteppedSerial(Serial):
-    """Serial vectorization without a limit on `num_envs`, since these environments are never stepped."""
+    """Serial backend without a limit on `num_envs`, because its environments are never stepped."""
 
     num_envs: PositiveInt
 
 
 def load(run: Path) -> tuple[Any, Progress]:
-    """Load a run's algorithm and progress from its newest intact checkpoint, to act on this machine's CPU.
+    """Load the algorithm and progress of a run from its newest intact checkpoint, for inference on the CPU.
 
     Raises:
         FolderError: the run does not exist.
@@ -34,18 +34,18 @@ def load(run: Path) -> tuple[Any, Progress]:
     algorithm = build_on_cpu(run)
     checkpoints = Checkpoints(run / "checkpoints", keep=read_config(run, ("checkpoint",))["checkpoint"]["keep"])
     require(
-        bool(checkpoints.paths()), f"{run} has no checkpoint yet; a run saves every checkpoint.every_s and at its end"
+        bool(checkpoints.paths()), f"{run} has no checkpoint yet; wait checkpoint.every_s seconds or until the run ends"
     )
     try:
         progress = restore(algorithm, checkpoints)
-    except CheckpointError:  # a running training process may have just replaced them
+    except CheckpointError:  # the run may have just replaced its checkpoints
         progress = restore(algorithm, checkpoints)
-    # If a signal interrupted the wait for an evaluation, the checkpoint belongs to the unfinished row.
+    # A run that was stopped while waiting for an evaluation stores the metrics in `unfinished`.
     return algorithm, replace(progress, metrics=progress.metrics | (progress.unfinished or {}))
 
 
 def build_on_cpu(run: Path) -> Any:
-    """Build the algorithm of a run in its initial state, on this machine's CPU.
+    """Build the algorithm of a run in its initial state, on the CPU.
 
     Raises:
         FolderError: the run does not exist.
@@ -53,15 +53,15 @@ def build_on_cpu(run: Path) -> Any:
     config = read_config(run, ("algo", "env", "vec"))
     check_format(run)
     add_start_folder_to_path(run)
-    # The run's own vec may need hardware or servers that this machine lacks.
+    # The run's `vec` may need hardware or servers that are not available here.
     return build_algorithm(_on_cpu(config), SerialPool(), UnsteppedSerial(num_envs=config["vec"].get("num_envs", 1)))
 
 
 def _on_cpu(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration with everything on the CPU, in this process."""
-    ours = {"device": "cpu", "compiled": False, "learners": 1, "microbatches": 1, "threads": 1}
+    """Return the configuration with all computation on the CPU, in this process."""
+    overrides = {"device": "cpu", "compiled": False, "learners": 1, "microbatches": 1, "threads": 1}
     algo = {
-        key: ours.get(key, value) if type(value) is type(ours.get(key)) else value
+        key: overrides.get(key, value) if type(value) is type(overrides.get(key)) else value
         for key, value in config["algo"].items()
     }
     if isinstance(algo.get("member"), Mapping):

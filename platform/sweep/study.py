@@ -1,7 +1,7 @@
 """Optuna study of a sweep: settings and storage.
 
-The sweep's folder holds the settings, `sweep.json`, and the study, `study.journal`, unless a storage URL is set.
-Optuna's tools read the study: `optuna trials --storage-class JournalFileStorage --storage FOLDER/study.journal ...`.
+The sweep folder contains the settings (`sweep.json`) and, without a storage URL, the study (`study.journal`).
+Optuna's tools can read it: `optuna trials --storage-class JournalFileStorage --storage FOLDER/study.journal ...`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from .samplers import make_pruner, make_sampler
 if TYPE_CHECKING:
     import polars as pl
 
-SETTINGS, JOURNAL = "sweep.json", "study.journal"  # in the sweep's folder
+SETTINGS, JOURNAL = "sweep.json", "study.journal"  # file names in the sweep folder
 DIRECTIONS = ("maximize", "minimize")
-PASSWORD = re.compile(r"(://[^/:@\s]*):[^@\s]*@")  # in a URL
+PASSWORD = re.compile(r"(://[^/:@\s]*):[^@\s]*@")  # password in a URL
 COMPARISON = re.compile(r"\s*(\S+)\s*(<=|>=)\s*(\S+)\s*")
 
 
@@ -57,27 +57,27 @@ class Constraint:
         return cls(match[1], 1 if match[2] == "<=" else -1, bound)
 
     def excess(self, value: float) -> float:
-        """Return the violation of the bound; 0 or less means satisfied."""
+        """Return the constraint violation; 0 or less means that the bound is satisfied."""
         return self.sign * (value - self.bound)
 
 
 def parse_objectives(texts: Sequence[str]) -> dict[str, str]:
-    """Parse `maximize group/name` and `minimize group/name` into a mapping of metric to direction."""
+    """Parse `maximize group/name` and `minimize group/name` into a mapping from metric to direction."""
     require(len(texts) > 0, "objectives is empty; set ['maximize eval/return_mean']")
-    found: dict[str, str] = {}
+    parsed: dict[str, str] = {}
     for text in texts:
         direction, _, metric = str(text).partition(" ")
-        known = direction in DIRECTIONS and bool(metric.strip())
+        valid = direction in DIRECTIONS and bool(metric.strip())
         remedy = "write maximize METRIC or minimize METRIC, such as 'maximize eval/return_mean'"
-        require(known, f"objectives: '{text}' is invalid; {remedy}")
-        require(metric.strip() not in found, f"objectives: {metric.strip()} is listed twice; list each metric once")
-        found[metric.strip()] = direction
-    return found
+        require(valid, f"objectives: '{text}' is invalid; {remedy}")
+        require(metric.strip() not in parsed, f"objectives: {metric.strip()} is listed twice; list each metric once")
+        parsed[metric.strip()] = direction
+    return parsed
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepSettings:
-    """Keys of conf/hydra/sweeper/optuna.yaml, which documents them."""
+    """Sweeper settings, documented in conf/hydra/sweeper/optuna.yaml."""
 
     study: str | None
     storage: str | None
@@ -94,7 +94,7 @@ class SweepSettings:
     options: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        """Check the values."""
+        """Validate the settings."""
         require(self.study is None or "/" not in self.study, f"study={self.study} must not contain '/'")
         check_fields(self)
         parse_objectives(self.objectives)
@@ -105,11 +105,11 @@ class SweepSettings:
 
     @property
     def pruner_options(self) -> Mapping[str, Any]:
-        """Options of the chosen pruner."""
+        """Options of the selected pruner."""
         return self.options.get(self.pruner) or {}
 
     def make_sampler(self, number: int) -> optuna.samplers.BaseSampler:
-        """Make the sampler of a trial."""
+        """Make the sampler for a trial."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             return make_sampler(self.sampler, self.options.get(self.sampler) or {}, self.seed, number)
@@ -117,23 +117,23 @@ class SweepSettings:
 
 @dataclass(frozen=True)
 class StudySettings:
-    """Content of `sweep.json`."""
+    """Contents of `sweep.json`."""
 
-    study: str  # its name in the storage
-    storage: str | None  # Optuna's URL; None for the journal in the folder
-    objectives: Mapping[str, str]  # metric -> maximize or minimize
+    study: str  # study name in the storage
+    storage: str | None  # Optuna storage URL; None for the journal in the sweep folder
+    objectives: Mapping[str, str]  # metric -> "maximize" or "minimize"
     constraints: Sequence[str]
     pruner: str
     pruner_options: Mapping[str, Any]
-    fixed: Sequence[str]  # arguments of all trials
+    fixed: Sequence[str]  # arguments shared by all trials
     command: str
     sources: Sequence[str]  # arguments that set config sources
-    num_envs: int | None  # environments of each trial; None if results do not depend on it, or it is a parameter
+    num_envs: int | None  # environments per trial; None if it does not affect results or is a parameter
     parameters: Sequence[str]  # see `space.format_parameters`
 
     @classmethod
     def read(cls, folder: Path) -> StudySettings:
-        """Read the settings of the study in a sweep's folder."""
+        """Read the study settings in a sweep folder."""
         path = folder / SETTINGS
         try:
             return cls(**json.loads(path.read_text()))
@@ -143,34 +143,34 @@ class StudySettings:
             raise ConfigError(f"{path} is damaged ({type(error).__name__}: {error}); use another folder") from error
 
     def write(self, folder: Path) -> None:
-        """Write the settings into a sweep's folder."""
+        """Write the settings to a sweep folder."""
         write_atomically(folder / SETTINGS, json.dumps(asdict(self), indent=2).encode())
 
 
 def open_storage(folder: Path, url: str | None) -> optuna.storages.BaseStorage:
-    """Open the storage of a sweep: the journal in its folder, or a URL."""
+    """Open the storage of a sweep: its URL, or the journal in the sweep folder."""
     optuna.logging.set_verbosity(logging.ERROR)
     if url is None:
-        # A symlink lock is atomic on shared file systems, and expires if its process is killed.
+        # Symlink locks are atomic on shared file systems and expire if the process is killed.
         lock: Any = _JournalLock(folder / JOURNAL)
         return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL), lock))
     try:
         return optuna.storages.get_storage(url)
-    except Exception as error:  # of any database, or its missing module
-        safe = hide_passwords(url)
-        why = one_line(error).replace(url, safe)
-        raise ConfigError(f"cannot open hydra.sweeper.storage={safe} ({why}): check the URL") from error
+    except Exception as error:  # the type depends on the database driver, which may be missing
+        safe_url = hide_passwords(url)
+        reason = one_line(error).replace(url, safe_url)
+        raise ConfigError(f"cannot open hydra.sweeper.storage={safe_url} ({reason}): check the URL") from error
 
 
 def hide_passwords(text: str) -> str:
-    """Mask the passwords of URLs in a text."""
+    """Mask passwords in URLs."""
     return PASSWORD.sub(r"\1:...@", text)
 
 
 class _JournalLock:
-    """Optuna's journal lock, which removes an incomplete last line left by a full disk or a kill.
+    """Journal lock of Optuna that removes an incomplete last line, left by a full disk or a killed process.
 
-    Appending to such a line would make the study unreadable.
+    Appending to an incomplete line would make the study unreadable.
     """
 
     def __init__(self, journal: Path) -> None:
@@ -178,7 +178,7 @@ class _JournalLock:
         self._lock = optuna.storages.journal.JournalFileSymlinkLock(str(journal))
 
     def acquire(self) -> bool:
-        """Lock the journal and repair its end."""
+        """Lock the journal and remove an incomplete last line."""
         self._lock.acquire()
         try:
             with open(self._journal, "r+b") as file:
@@ -198,34 +198,34 @@ class _JournalLock:
 
 
 def open_study(folder: Path, sampler: optuna.samplers.BaseSampler | None = None) -> optuna.Study:
-    """Open the study of a sweep's folder with its pruner.
+    """Open the study in a sweep folder, with its pruner.
 
     Raises:
-        ConfigError: the folder does not hold a sweep.
-        FolderError: the study does not exist yet, or cannot be read.
+        ConfigError: the folder does not contain a sweep.
+        FolderError: the study does not exist yet or cannot be read.
     """
-    about, journal = StudySettings.read(folder), folder / JOURNAL
-    pruner = make_pruner(about.pruner, about.pruner_options)
-    if about.storage is None and not journal.is_file():
+    settings, journal = StudySettings.read(folder), folder / JOURNAL
+    pruner = make_pruner(settings.pruner, settings.pruner_options)
+    if settings.storage is None and not journal.is_file():
         raise FolderError(f"{journal} does not exist yet; wait for the first trial")
     try:
-        storage = open_storage(folder, about.storage)
-        return optuna.load_study(study_name=about.study, storage=storage, sampler=sampler, pruner=pruner)
-    except Exception as error:  # of any database; its message may hold a password
-        place = journal if about.storage is None else "its storage"
-        raise FolderError(f"the study {about.study} cannot be read from {place} ({type(error).__name__})") from error
+        storage = open_storage(folder, settings.storage)
+        return optuna.load_study(study_name=settings.study, storage=storage, sampler=sampler, pruner=pruner)
+    except Exception as error:  # the type depends on the database driver; the message may contain a password
+        source = journal if settings.storage is None else "its storage"
+        raise FolderError(f"cannot read the study {settings.study} from {source} ({type(error).__name__})") from error
 
 
 def read_trials(folder: str | os.PathLike[str]) -> pl.DataFrame:
-    """Read one row per trial of a sweep: `number`, `state`, objectives, parameters, `steps`, `seconds`, `run`.
+    """Read the trials of a sweep into a data frame with one row per trial.
 
     Returns:
-        A single objective is named `value`; several are named by their metrics. A pruned trial has its last reported
-        value. Parameters are named by their keys (`algo.learning_rate`), `steps` counts environment steps, and `run` is
-        a path.
+        Columns `number`, `state`, objectives, parameters, `steps` (of the environments), `seconds` and `run` (path).
+        One objective is named `value`; several have the names of their metrics. A pruned trial has its last reported
+        value. Parameters have the names of their keys (`algo.learning_rate`).
 
     Raises:
-        ConfigError: the folder does not hold a sweep.
+        ConfigError: the folder does not contain a sweep.
         FolderError: the study cannot be read.
     """
     import polars as pl
@@ -237,7 +237,7 @@ def read_trials(folder: str | os.PathLike[str]) -> pl.DataFrame:
     metrics = list(StudySettings.read(folder).objectives)
     names = ["value"] if len(metrics) == 1 else metrics
     parameters = dict.fromkeys(name for trial in trials for name in trial.params)
-    noted = [trial.user_attrs for trial in trials]
+    attributes = [trial.user_attrs for trial in trials]
     seconds = [trial.duration.total_seconds() if trial.duration else None for trial in trials]
     return pl.DataFrame(
         [
@@ -248,13 +248,13 @@ def read_trials(folder: str | os.PathLike[str]) -> pl.DataFrame:
                 for k, name in enumerate(names)
             ),
             *(to_series(name, [trial.params.get(name) for trial in trials]) for name in parameters),
-            pl.Series("steps", [user.get("steps") for user in noted], pl.Float64).cast(pl.Int64),
-            pl.Series("seconds", [u.get("seconds", s) for u, s in zip(noted, seconds, strict=True)], pl.Float64),
-            pl.Series("run", [str(folder / user["run"]) if "run" in user else None for user in noted], pl.String),
+            pl.Series("steps", [user.get("steps") for user in attributes], pl.Float64).cast(pl.Int64),
+            pl.Series("seconds", [u.get("seconds", s) for u, s in zip(attributes, seconds, strict=True)], pl.Float64),
+            pl.Series("run", [str(folder / user["run"]) if "run" in user else None for user in attributes], pl.String),
         ]
     )
 
 
-def open_trial(study: optuna.Study, known: optuna.trial.FrozenTrial) -> optuna.Trial:
-    """Return a running trial to report to; Optuna's public functions only create new ones."""
-    return optuna.trial.Trial(study, known._trial_id)
+def open_trial(study: optuna.Study, frozen: optuna.trial.FrozenTrial) -> optuna.Trial:
+    """Return a running trial, for reporting values; Optuna's public API only creates new trials."""
+    return optuna.trial.Trial(study, frozen._trial_id)

@@ -1,8 +1,8 @@
-"""Append-only stream of rows in files that are memory-mapped as one ring buffer.
+"""Append-only stream of rows in files, memory-mapped as one ring buffer.
 
-A checkpoint stores the files' names and the number of committed rows. A resumed run overwrites the rows after these, so
-a process killed at any moment leaves nothing to repair. Rows are written with `pwrite` and read through the mapping: a
-full disk then raises an error instead of killing the process. Files with several hard links are copied on write.
+A checkpoint stores the files' names and the number of committed rows. A resumed run overwrites later rows, so no
+repair is needed after a crash. Rows are written with `pwrite` and read through the memory map, so a full disk raises an
+error instead of killing the process. Files with several hard links are copied on write.
 """
 
 import contextlib
@@ -23,28 +23,28 @@ from numpy.typing import NDArray
 from paddock.algos.common.disk import sync
 from paddock.algos.learning.replay.disk_space import SHARE, ReplayError, ReplayRefused
 
-MAX_BYTES = 2**26  # of a segment
-MIN_ROWS = 256  # of a segment, within MAX_BYTES
-HEADER = mmap.PAGESIZE  # bytes of a file before its rows
+MAX_BYTES = 2**26  # maximum size of a segment
+MIN_ROWS = 256  # minimum rows of a segment, if they fit in MAX_BYTES
+HEADER = mmap.PAGESIZE  # header size, bytes
 
 _ADDRESS = ctypes.c_void_p
 
 
 class Segments:
-    """Rows 0, 1, 2, ... of a stream in files of equal size; the oldest files are dropped."""
+    """Stream of numbered rows in files of equal size; the oldest files are dropped."""
 
     def __init__(self, folder: Path | None, name: str, dtype: np.dtype[Any], max_rows: int) -> None:
         """Initialize without touching any file.
 
         Args:
-            folder: of the files, created with the first one; None: nothing can be written or read.
+            folder: folder of the files, created on the first write; None: rows cannot be written or read.
             name: prefix of file names.
-            dtype: of a row, a multiple of 16 bytes.
-            max_rows: largest number of rows kept at a time.
+            dtype: row dtype, whose size is a multiple of 16 bytes.
+            max_rows: maximum number of rows kept.
         """
         assert dtype.itemsize % 16 == 0, dtype
         self.dtype = dtype
-        rows = HEADER // math.gcd(HEADER, dtype.itemsize)  # so that segments begin at pages
+        rows = HEADER // math.gcd(HEADER, dtype.itemsize)  # aligns segments to pages
         while 2 * rows <= min(max(max_rows // SHARE, MIN_ROWS), MAX_BYTES // dtype.itemsize):
             rows *= 2
         self.segment_rows = rows
@@ -52,13 +52,13 @@ class Segments:
         while slots * self.segment_rows < max_rows + 2 * self.segment_rows:
             slots *= 2
         self.ring_rows = slots * self.segment_rows
-        self.committed = 0  # rows that will not be written again
-        self.written = 0  # committed rows, and rows after them that will be overwritten
-        self.begin = 0  # rows in dropped files
+        self.committed = 0  # number of final rows
+        self.written = 0  # committed rows plus later rows, which will be overwritten
+        self.begin = 0  # number of rows in dropped files
         self._sums: dict[int, int] = {}  # CRC-32 of each file's committed rows
         self._folder, self._name, self._slots = folder, name, slots
         self._header = _header(dtype, self.segment_rows)
-        self._files: dict[int, int] = {}  # descriptors of writable files
+        self._files: dict[int, int] = {}  # file descriptors of writable files
         self._mapped: set[int] = set()
         self._region: mmap.mmap | None = None
         self._ring: NDArray[Any] | None = None
@@ -66,7 +66,7 @@ class Segments:
 
     @property
     def ring(self) -> NDArray[Any]:
-        """Read-only ring [ring_rows]; row j lies at j modulo ring_rows, a power of two."""
+        """Read-only ring buffer [ring_rows]; row j is at index j % ring_rows."""
         if self._ring is None:
             self._open()
         assert self._ring is not None
@@ -75,31 +75,31 @@ class Segments:
     @property
     def names(self) -> list[str]:
         """Names of the files in use."""
-        return [self._file(number) for number, _, _ in self._pieces(self.begin, self.written)]
+        return [self._file(number) for number, _, _ in self._split_by_file(self.begin, self.written)]
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Range of stored rows: first, and one past the last."""
+        """Range [begin, end) of stored rows."""
         return self.begin, self.written
 
     def put(self, rows: NDArray[Any], committed: int) -> None:
-        """Write rows after the committed ones, and commit the first `committed` of them.
+        """Write rows after the last committed row, and commit the first `committed` of them.
 
         Raises:
             ReplayRefused: a file cannot be written.
             ReplayError: an existing file is missing or damaged.
         """
         _ = self.ring
-        content, at, size = rows.view(np.uint8).data, self.committed, self.dtype.itemsize
-        end, committed_end = at + len(rows), at + committed
-        for number, start, stop in self._pieces(at, end):
+        content, first, size = rows.view(np.uint8).data, self.committed, self.dtype.itemsize
+        end, committed_end = first + len(rows), first + committed
+        for number, start, stop in self._split_by_file(first, end):
             if number not in self._mapped:
                 self._create(number)
-            piece = content[(start - at) * size : (stop - at) * size]
+            piece = content[(start - first) * size : (stop - first) * size]
             self._write(number, piece, HEADER + (start - number * self.segment_rows) * size)
-        for number, start, stop in self._pieces(at, committed_end):
+        for number, start, stop in self._split_by_file(first, committed_end):
             self._sums[number] = zlib.crc32(
-                content[(start - at) * size : (stop - at) * size], self._sums.get(number, 0)
+                content[(start - first) * size : (stop - first) * size], self._sums.get(number, 0)
             )
         self.committed, self.written, self._unsaved = committed_end, end, True
 
@@ -112,13 +112,13 @@ class Segments:
             self._unmap(number)
 
     def map_rows(self, begin: int, written: int) -> None:
-        """Map exactly the rows begin .. written - 1, written by another process, for reading.
+        """Map rows [begin, written) of another process for reading, and unmap all other rows.
 
         Raises:
             ReplayError: a file is missing.
         """
         _ = self.ring
-        wanted = {number for number, _, _ in self._pieces(begin, written)}
+        wanted = {number for number, _, _ in self._split_by_file(begin, written)}
         for number in self._mapped - wanted:
             self._unmap(number)
         for number in wanted - self._mapped:
@@ -138,7 +138,7 @@ class Segments:
         if not self._unsaved:
             return
         for number in list(self._files):
-            with self._storing(number):
+            with self._convert_errors(number):
                 os.fdatasync(self._files[number])
             if (number + 1) * self.segment_rows <= self.committed:
                 self._close(number)
@@ -153,14 +153,14 @@ class Segments:
         return {"settled": self.committed, "written": self.written, "begin": self.begin, "sums": sums}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state; files are checked when they are first used."""
+        """Restore a state; files are verified on first use."""
         self.close()
         self.committed, self.written, self.begin = (int(state[name]) for name in ("settled", "written", "begin"))
         first = self.begin // self.segment_rows
-        self._sums = {first + k: int(one) for k, one in enumerate(state["sums"])}
+        self._sums = {first + k: int(checksum) for k, checksum in enumerate(state["sums"])}
 
     def close(self) -> None:
-        """Close all files; they are reopened on use."""
+        """Close all files; they are reopened on next use."""
         for number in list(self._files):
             self._close(number)
         self._mapped.clear()
@@ -173,11 +173,11 @@ class Segments:
                 os.close(descriptor)
 
     def _open(self) -> None:
-        """Map the existing files after checking them."""
+        """Verify and map the existing files."""
         if self._folder is None:
             raise ReplayError("the replay has no folder, so this algorithm can only act; pass a folder to train")
         size = self.ring_rows * self.dtype.itemsize
-        # Anonymous pages that are only read take no memory.
+        # Anonymous pages use no memory while they are only read.
         region = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
         ring = np.frombuffer(region, self.dtype)
         self._region, self._ring = region, ring
@@ -189,13 +189,13 @@ class Segments:
             raise
 
     def _map_existing(self, number: int) -> None:
-        """Map an existing file after checking its size, header and checksum.
+        """Map an existing file, and verify its size, header and checksum.
 
         Raises:
-            ReplayError: it is missing or damaged.
+            ReplayError: the file is missing or damaged.
         """
         path = self._path(number)
-        remedy = "restore it, or start again in another folder"
+        remedy = "restore the file, or train again in another folder"
         start = number * self.segment_rows
         if start + self.segment_rows > self.committed:
             self._copy_if_linked(number)
@@ -204,9 +204,9 @@ class Segments:
             header, length = os.pread(descriptor, HEADER, 0), os.fstat(descriptor).st_size
         except OSError as error:
             raise ReplayError(f"replay {path} cannot be opened ({error.strerror}); {remedy}") from error
-        wanted = HEADER + self.segment_rows * self.dtype.itemsize
-        if length != wanted:
-            raise ReplayError(f"replay {path} is damaged: it has {length:,} of {wanted:,} bytes; {remedy}")
+        expected = HEADER + self.segment_rows * self.dtype.itemsize
+        if length != expected:
+            raise ReplayError(f"replay {path} is damaged: it has {length:,} of {expected:,} bytes; {remedy}")
         if header != self._header:
             raise ReplayError(f"replay {path} is damaged: its header does not match; {remedy}")
         self._map(number)
@@ -217,21 +217,21 @@ class Segments:
             self._close(number)
 
     def _copy_if_linked(self, number: int) -> None:
-        """Replace a file that has several hard links by a copy, before it is written to."""
+        """Replace a file that has several hard links with a copy, so that writing does not change the others."""
         path = self._path(number)
         if not path.exists() or path.stat().st_nlink == 1:
             return
-        with self._storing(number):
+        with self._convert_errors(number):
             copy = path.with_name(f".{path.name}.{os.getpid()}.tmp")
             shutil.copyfile(path, copy)
-            sync(copy)  # otherwise a power loss could leave an empty file under the checkpoint's name
+            sync(copy)  # otherwise a power loss could leave an empty file
             os.replace(copy, path)
         self._created = True
 
     def _create(self, number: int) -> None:
-        """Create a file; an existing one is left from a killed process, or mapped elsewhere, and is unlinked."""
+        """Create a file, replacing any left by a killed process; it is unlinked because it may still be mapped."""
         path = self._path(number)
-        with self._storing(number):
+        with self._convert_errors(number):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
             self._files[number] = descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
@@ -241,13 +241,13 @@ class Segments:
         self._created = True
 
     def _write(self, number: int, content: memoryview, offset: int) -> None:
-        with self._storing(number):
+        with self._convert_errors(number):
             while content:
                 count = os.pwrite(self._files[number], content, offset)
                 content, offset = content[count:], offset + count
 
     def _map(self, number: int) -> None:
-        with self._storing(number):
+        with self._convert_errors(number):
             _map(self._address(number), self.segment_rows * self.dtype.itemsize, self._files[number])
         self._mapped.add(number)
 
@@ -264,8 +264,8 @@ class Segments:
         if number in self._files:
             os.close(self._files.pop(number))
 
-    def _pieces(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (number, first row, one past the last) for each file that holds rows start .. end - 1."""
+    def _split_by_file(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (file number, first row, stop row) for each file with rows in [start, end)."""
         while start < end:
             number = start // self.segment_rows
             stop = min(end, (number + 1) * self.segment_rows)
@@ -280,17 +280,17 @@ class Segments:
         return self._folder / self._file(number)
 
     @contextlib.contextmanager
-    def _storing(self, number: int) -> Iterator[None]:
+    def _convert_errors(self, number: int) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            why = error.strerror or type(error).__name__
-            remedy = "free disk space or fix the cause, then resume with run.dir="
-            raise ReplayRefused(f"replay {self._path(number)} cannot be written ({why}); {remedy}") from error
+            reason = error.strerror or type(error).__name__
+            remedy = "free disk space or fix the error, then resume with run.dir="
+            raise ReplayRefused(f"replay {self._path(number)} cannot be written ({reason}); {remedy}") from error
 
 
 def _header(dtype: np.dtype[Any], rows: int) -> bytes:
-    """Return the .npy header of a file of `rows` rows, padded to a page."""
+    """Return the .npy header of a file with `rows` rows, padded to one page."""
     buffer = io.BytesIO()
     descr = np.lib.format.dtype_to_descr(dtype)
     np.lib.format.write_array_header_1_0(buffer, {"descr": descr, "fortran_order": False, "shape": (rows,)})
@@ -302,16 +302,16 @@ def _header(dtype: np.dtype[Any], rows: int) -> bytes:
     return header[:magic] + length.to_bytes(2, "little") + text.ljust(length - 1) + b"\n"
 
 
-_FIXED = 0x10  # MAP_FIXED
+_MAP_FIXED = 0x10  # missing in the mmap module
 
 
 def _map(address: int, size: int, descriptor: int | None) -> None:
-    """Map a file's rows read-only at an address; None unmaps them."""
+    """Map a file's rows read-only at an address; without a descriptor, unmap them."""
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = _ADDRESS
     library.mmap.argtypes = (_ADDRESS, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
     kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS if descriptor is None else mmap.MAP_SHARED
     source, offset = (-1, 0) if descriptor is None else (descriptor, HEADER)
-    if library.mmap(address, size, mmap.PROT_READ, kind | _FIXED, source, offset) != address:
+    if library.mmap(address, size, mmap.PROT_READ, kind | _MAP_FIXED, source, offset) != address:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
