@@ -329,7 +329,7 @@ def test_every_file_it_names_is_there() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len(PAGES["README.md"].splitlines()) <= 100
+    assert len(PAGES["README.md"].splitlines()) <= 110
 
 
 def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
