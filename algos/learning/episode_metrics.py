@@ -1,4 +1,4 @@
-"""Metrics of whole episodes: evaluation results, environment metrics, and truncated episodes."""
+"""Metrics of complete episodes: evaluation results, environment metrics, and truncated episodes."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -15,32 +15,32 @@ log = logging.getLogger(__name__)
 
 
 def cut_off(lengths: NDArray[Any], max_steps: int, env: EnvSpec) -> int:
-    """Return the number of episodes cut off at `max_steps` rather than by the environment's own limit."""
+    """Return the number of episodes truncated at `max_steps` rather than by the environment's own time limit."""
     capped = int((lengths >= max_steps).sum())
     return 0 if capped and env.made.limit is not None and env.made.limit <= max_steps else capped
 
 
 def count_cut(lengths: NDArray[Any], max_steps: int, env: EnvSpec) -> int:
-    """Return the number of evaluation episodes cut off at `max_steps`, with a warning if there are any."""
+    """Return the number of evaluation episodes truncated at `max_steps`; log a warning if there are any."""
     cut = cut_off(lengths, max_steps, env)
     if cut:
-        what = "%d of %d evaluation episodes were cut off after %d steps and count as they are; %s"
+        message = "%d of %d evaluation episodes were truncated after %d steps, so their returns are partial; %s"
         endless = cut == len(lengths) and env.made.limit is None
-        remedy = "raise eval_max_steps=" + ", or set env.max_episode_steps= if episodes never end" * endless
-        log.warning(what, cut, len(lengths), max_steps, remedy)
+        fix = "raise eval_max_steps=" + ", or set env.max_episode_steps= if episodes never end" * endless
+        log.warning(message, cut, len(lengths), max_steps, fix)
     return cut
 
 
 def format_evaluation(env: EnvSpec, iteration: int, episodes: int, max_steps: int) -> str:
-    """Describe an evaluation being waited for, and how to shorten it if episodes are otherwise unlimited."""
+    """Describe a pending evaluation, and how to shorten it if the environment has no time limit."""
     steps = min(max_steps, env.made.limit or max_steps)
     text = f"the evaluation of iteration {iteration}, {episodes} episodes of up to {steps:,} steps"
-    remedy = "env.max_episode_steps= limits all episodes, algo.eval_max_steps= those of evaluations"
-    return text if env.made.limit is not None else f"{text}; {remedy}"
+    fix = "to shorten it, lower algo.eval_max_steps=, or set env.max_episode_steps= for all episodes"
+    return text if env.made.limit is not None else f"{text}; {fix}"
 
 
 def cut_metric(cut: int) -> dict[str, float]:
-    """Return the metric `eval/cut`, or nothing if no episode was cut off."""
+    """Return the metric `eval/cut`, or an empty dict if no episode was truncated."""
     return {"eval/cut": cut} if cut else {}
 
 
@@ -52,24 +52,24 @@ def mean_env_metrics(group: str, names: Sequence[str], values: NDArray[np.float6
 
 
 def summarize(played: Episodes, env: EnvSpec, best: float, iteration: int, max_steps: int) -> dict[str, float]:
-    """Return the metrics of an evaluation; empty if no episode is left.
+    """Return the metrics of an evaluation; empty if no episode has a finite return.
 
-    Episodes with a non-finite return are excluded; otherwise an infinite best could never be exceeded. `best` is the
-    mean return of the best previous evaluation.
+    Episodes with a non-finite return are excluded, because no later evaluation could exceed an infinite return. `best`
+    is the highest mean return of previous evaluations.
     """
-    kept = np.isfinite(played.returns)
-    returns, lengths = played.returns[kept], played.lengths[kept]
+    finite = np.isfinite(played.returns)
+    returns, lengths = played.returns[finite], played.lengths[finite]
     if not len(returns):
         return {}
-    lives = [of for of, counts in zip(played.lives, kept, strict=True) if counts] if played.lives else []
-    each = np.concatenate(lives) if lives else returns
-    mean = float(each.mean())
+    lives = [each for each, counts in zip(played.lives, finite, strict=True) if counts] if played.lives else []
+    all_returns = np.concatenate(lives) if lives else returns
+    mean = float(all_returns.mean())
     return {
         "eval/return_mean": mean,
-        "eval/return_std": float(each.std()),
+        "eval/return_std": float(all_returns.std()),
         **team_metrics(lives),
         "eval/length_mean": float(lengths.mean()),
-        **mean_env_metrics("eval", env.metrics, played.env_metrics[kept]),
+        **mean_env_metrics("eval", env.metrics, played.env_metrics[finite]),
         "eval/episodes": len(returns),
         "eval/return_best": max(mean, best),
         "eval/of_iteration": iteration,
@@ -78,5 +78,5 @@ def summarize(played: Episodes, env: EnvSpec, best: float, iteration: int, max_s
 
 
 def prefix_metrics(name: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Prefix metrics with a policy's name, if it has one: `group/NAME/metric`."""
+    """Return metrics with the policy's name, if any, after the group: `group/NAME/metric`."""
     return {key.replace("/", f"/{name}/", 1) if name else key: value for key, value in metrics.items()}

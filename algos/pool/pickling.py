@@ -12,17 +12,17 @@ from typing import Any
 import cloudpickle
 from cloudpickle.cloudpickle import _function_setstate
 
-_globals: dict[str, Any] = {"__name__": "__main__"}  # on a worker: the globals of its driver's `__main__`
-_received: dict[str, Any] = {}  # values received last; a global with another value was assigned on the worker
+_globals: dict[str, Any] = {"__name__": "__main__"}  # on a worker: globals of the driver's `__main__`
+_received: dict[str, Any] = {}  # last received values; a global that differs was reassigned on the worker
 
 
 def dump(value: Any) -> bytes:
-    """Pickle a value; objects of `__main__` are pickled by value, since the other side cannot import them."""
+    """Pickle a value; objects of `__main__` are pickled by value, because the receiver cannot import them."""
     try:
         data = pickle.dumps(value, 5)
         if b"__main__" not in data:
             return data
-    except Exception:  # cloudpickle raises it again, or can pickle the value
+    except Exception:  # cloudpickle either succeeds or raises the error again
         pass
     file = io.BytesIO()
     _Pickler(file, 5).dump(value)
@@ -39,10 +39,10 @@ class _Pickler(cloudpickle.Pickler):
 
 
 class _MainGlobals:
-    """Placeholder that a worker replaces by the shared globals."""
+    """Placeholder that is unpickled as the shared globals of a worker."""
 
     def __reduce__(self) -> Any:
-        """Unpickle as the shared globals."""
+        """Return the function that unpickles the placeholder."""
         return _main_globals, ()
 
 
@@ -51,11 +51,11 @@ def _main_globals() -> dict[str, Any]:
 
 
 def _set_main_state(function: Any, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    """Set a function's state, except for globals that the worker has assigned since it received them."""
-    sent = state[1]["__globals__"]
-    fresh = {
-        name: value for name, value in sent.items() if name not in _globals or _globals[name] is _received.get(name)
+    """Set a function's state, but keep globals that were reassigned on the worker."""
+    received = state[1]["__globals__"]
+    updates = {
+        name: value for name, value in received.items() if name not in _globals or _globals[name] is _received.get(name)
     }
-    _received.update(fresh)
-    state[1]["__globals__"] = fresh
+    _received.update(updates)
+    state[1]["__globals__"] = updates
     _function_setstate(function, state)

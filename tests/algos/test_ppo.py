@@ -439,8 +439,8 @@ def test_an_episode_that_never_ends_is_cut_off_and_counted(algo: str, tmp_path: 
     assert call_main(f"algo={algo}", *endless, *small, *SHORT[algo]) == 0
     count = 20 if algo == "pbt" else 10
     assert (rows(run)[-1]["eval/cut"], rows(run)[-1]["eval/return_mean"]) == (count, 7)
-    said = f"{count} of {count} episodes of an evaluation were cut off after 7 steps, which count; "
-    remedy = "raise eval_max_steps= for more, or set env.max_episode_steps= if none ends by itself\n"
+    said = f"{count} of {count} evaluation episodes were truncated after 7 steps, so their returns are partial; "
+    remedy = "raise eval_max_steps=, or set env.max_episode_steps= if episodes never end\n"
     assert said + remedy in (run / "log.txt").read_text()
 
 

@@ -298,7 +298,7 @@ def test_command_reports_what_it_wrote(
         ([str(trained.path), str(tmp_path / "policy.onnx")], "pip install 'paddock[export]'"),
         ([str(trained.path), str(tmp_path / "policy.pt")], "allowed: *.onnx"),
         ([str(tmp_path), str(tmp_path / "policy.onnx")], "is not a run folder"),
-        ([str(trained.path)], "write python -m paddock.export RUN FILE.onnx"),
+        ([str(trained.path)], "usage: python -m paddock.export RUN FILE.onnx"),
     ):
         code, _, err = call(*words)
         assert code == 2 and said in err and err.count("\n") == 1, err

@@ -148,7 +148,7 @@ def _read_league(league: Any) -> tuple[tuple[str, ...], tuple[Matchup, ...]]:
     names, matchups = tuple(map(str, league)), []
     for learner, (name, opponents) in enumerate(league.items()):
         fits = NAME.fullmatch(str(name)) is not None
-        require(fits, f"{what}: '{name}' is not a valid policy name; use letters, digits, _ and -, a letter first")
+        require(fits, f"{what}: '{name}' is not a valid policy name; use a letter, then letters, digits, _ or -")
         require(
             isinstance(opponents, Mapping) and bool(opponents),
             f"{what}: {name} needs a share for each opponent; {such}",

@@ -20,9 +20,9 @@ from paddock.envs.vector.table import Arrays
 SPIN_S = 400e-6  # waking an idle core takes 0.1 ms or more in a virtual machine
 CACHE_LINE = 64  # bytes; arrays of different processes do not share lines
 
-# State of a block: the parent writes orders, and IDLE after reading an answer; the worker writes answers.
+# State of a block: the parent writes commands, and IDLE after reading an answer; the worker writes answers.
 IDLE, STEP, STEP_CHOSEN, CALL, DONE, REPLIED, FAILED = range(7)
-ORDERS, ANSWERS = (STEP, STEP_CHOSEN, CALL), (DONE, REPLIED, FAILED)
+COMMANDS, ANSWERS = (STEP, STEP_CHOSEN, CALL), (DONE, REPLIED, FAILED)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Worker process of `MultiprocessVectorEnv`, which steps environments on the parent's orders."""
+"""Worker process of `MultiprocessVectorEnv`: steps environments on commands from the parent process."""
 
 import contextlib
 import faulthandler
@@ -22,9 +22,9 @@ from paddock.envs.vector.contract import EnvError
 from paddock.envs.vector.multiagent_slots import slots_of
 from paddock.envs.vector.multiprocess.shared import (
     CALL,
+    COMMANDS,
     DONE,
     FAILED,
-    ORDERS,
     REPLIED,
     STEP,
     Arena,
@@ -34,24 +34,24 @@ from paddock.envs.vector.multiprocess.shared import (
 from paddock.envs.vector.slots import NO_ENV, EnvSlots, build
 from paddock.envs.vector.storage import Layouts
 
-WAIT_S = 60.0  # timeout of a single wait for orders
+WAIT_S = 60.0  # timeout of a single wait for commands
 
 
 @dataclass(frozen=True)
 class WorkerJob:
-    """Job of a worker; file descriptors are the same in both processes."""
+    """Configuration of a worker; the parent uses the same file descriptor numbers."""
 
     number: int  # index of the worker
     workers: int  # W
     blocks: int  # B, of all workers
-    num_envs: int  # N, rows of all workers
+    num_envs: int  # N, of all workers; rows of the buffers
     spec: EnvSpec
-    registered: Any  # Gymnasium's registry entry if the parent registered the environment, else None
+    registered: Any  # Gymnasium's registry entry if the environment was registered in the parent, else None
     layouts: Layouts
     autoreset: AutoresetMode
     memory: int  # file descriptor of the buffers
-    events: tuple[int, int]  # file descriptors of the worker's event and of the parent's
-    log: int  # file descriptor for tracebacks
+    events: tuple[int, int]  # file descriptors of the worker's event and the parent's event
+    log: int  # file descriptor to which tracebacks are written
 
     @property
     def own(self) -> range:
@@ -60,8 +60,8 @@ class WorkerJob:
 
     def rows(self, block: int) -> slice:
         """Return the rows of a block."""
-        each = self.num_envs // self.blocks
-        return slice(block * each, (block + 1) * each)
+        size = self.num_envs // self.blocks
+        return slice(block * size, (block + 1) * size)
 
     def envs(self, block: int) -> range:
         """Return the indices of a block's environments."""
@@ -70,33 +70,33 @@ class WorkerJob:
 
 
 def main(connection: Connection) -> None:
-    """Serve the process that started this one."""
+    """Run a worker until the parent process closes it."""
     try:
         job: WorkerJob = pickle.loads(connection.recv_bytes())
     except EOFError:
         return
     leave_to_parent(signal.SIGTERM)
-    faulthandler.enable(job.log)  # the parent reads tracebacks of fatal signals
+    faulthandler.enable(job.log)  # the parent reads the tracebacks of fatal signals
     faulthandler.register(signal.SIGUSR1, job.log)
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):  # the parent is closing
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):  # the parent has closed the connection
         Worker(job, connection).serve()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # a regular exit with large libraries takes a second
+    os._exit(0)  # faster than a regular exit, which takes a second with large libraries
 
 
 class Worker:
-    """The environments of one process, and its side of the shared buffers."""
+    """Environments of one worker process, and its view of the shared buffers."""
 
     def __init__(self, job: WorkerJob, connection: Connection) -> None:
-        """Map the buffers."""
+        """Map the shared buffers."""
         memory = Arena(job.memory)
         self.buffers = SharedBuffers.lay_out(job.layouts, job.num_envs, job.workers, job.blocks, memory.new)
         self.job, self.connection = job, connection
-        self.own, self.parent = map(EventFd, job.events)
+        self.event, self.parent_event = map(EventFd, job.events)
 
     def serve(self) -> None:
-        """Build the environments and execute orders until the parent closes."""
+        """Build the environments and execute commands until the parent closes the worker."""
         job, state = self.job, self.buffers.state
         if job.registered is not None:
             gymnasium.registry.setdefault(job.registered.id, job.registered)
@@ -109,17 +109,17 @@ class Worker:
                 slots.close()
             self._send(job.number, FAILED, error)
             return
-        gc.freeze()  # the garbage collector skips all objects so far
+        gc.freeze()  # exclude the existing objects from garbage collection
         for block in job.own:
             self._send(block, REPLIED, None)
         try:
             while not self.buffers.closed[0]:
-                due = [(block, slots) for block, slots in blocks if state[block] in ORDERS]
-                if not due:
-                    self.own.wait(WAIT_S)
-                for block, slots in due:
+                pending = [(block, slots) for block, slots in blocks if state[block] in COMMANDS]
+                if not pending:
+                    self.event.wait(WAIT_S)
+                for block, slots in pending:
                     self._execute(block, slots)
-        finally:  # also if the parent closed before reading an answer
+        finally:  # also if the parent closes the worker before reading a reply
             for _, slots in blocks:
                 slots.close()
 
@@ -127,18 +127,18 @@ class Worker:
         """Build a block's environments."""
         job, active_env = self.job, self.buffers.active_env[self.job.number : self.job.number + 1]
         envs, first = build(job.spec, job.envs(block), active_env), job.envs(block).start
-        kind = slots_of(job.layouts)
-        return kind(job.spec, envs, first, self.buffers.arrays, job.layouts, job.autoreset, active_env)
+        slots_class = slots_of(job.layouts)
+        return slots_class(job.spec, envs, first, self.buffers.arrays, job.layouts, job.autoreset, active_env)
 
     def _execute(self, block: int, slots: EnvSlots) -> None:
-        """Execute a block's order and answer."""
-        rows, order = self.job.rows(block), self.buffers.state[block]
+        """Execute a block's command and reply."""
+        rows, command = self.job.rows(block), self.buffers.state[block]
         try:
-            if order == CALL:
+            if command == CALL:
                 method, *arguments = pickle.loads(self.connection.recv_bytes())
                 self._send(block, REPLIED, method(slots, *arguments))
                 return
-            chosen = rows if order == STEP else rows.start + np.flatnonzero(self.buffers.chosen[rows])
+            chosen = rows if command == STEP else rows.start + np.flatnonzero(self.buffers.chosen[rows])
             infos = slots.step(chosen)
         except PaddockError as error:
             self._send(block, FAILED, error)
@@ -147,16 +147,16 @@ class Worker:
             self._send(block, REPLIED, infos)
         else:
             self.buffers.state[block] = DONE
-            self.parent.notify()
+            self.parent_event.notify()
 
-    def _send(self, block: int, state: int, what: Any) -> None:
-        """Send an object to the parent, after the state that announces it: it may exceed the connection's buffer."""
+    def _send(self, block: int, state: int, value: Any) -> None:
+        """Send a value after setting the state, because a large message blocks until the parent reads it."""
         try:
-            message = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
+            message = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         except Exception as error:
-            text = f"worker {self.job.number}: infos or results cannot be pickled ({one_line(error)})"
-            state, message = FAILED, pickle.dumps(EnvError(f"{text}; return plain data"))
+            text = f"worker {self.job.number}: cannot pickle its infos or results ({one_line(error)})"
+            state, message = FAILED, pickle.dumps(EnvError(f"{text}; return only picklable data"))
         self.buffers.active_env[self.job.number] = NO_ENV
         self.buffers.state[block] = state
-        self.parent.notify()
+        self.parent_event.notify()
         self.connection.send_bytes(block.to_bytes(4, "little") + message)

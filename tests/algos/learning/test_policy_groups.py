@@ -179,17 +179,17 @@ def test_agents_of_like_names_are_named_together() -> None:
 @pytest.mark.parametrize(
     ("policies", "said"),
     [
-        ({"all": ["other", "one"]}, "all acts for roles one and other, which have different spaces; give each"),
-        ({"a": "other"}, "no policy acts for one_1, one_2; assign them too"),
-        ({"a": "other", "b": "oen"}, "has neither a role nor an agent 'oen'; did you mean 'one'?"),
-        ({"a": "other", "b": ["one", "one_1"]}, "one_1 has two policies, b and b; give it one"),
-        ({"a": "other", "b": "two_*"}, "has neither a role nor an agent 'two_*'"),
-        ({"a": "other", "b": ["one_1", "one_*"]}, "one_1 has two policies, b and b; give it one"),
+        ({"all": ["other", "one"]}, "policy all controls roles one and other, which have different spaces; use one"),
+        ({"a": "other"}, "no policy controls one_1, one_2; add them to a policy"),
+        ({"a": "other", "b": "oen"}, "has no role or agent 'oen'; did you mean 'one'?"),
+        ({"a": "other", "b": ["one", "one_1"]}, "one_1 has two policies, b and b; remove one"),
+        ({"a": "other", "b": "two_*"}, "has no role or agent 'two_*'"),
+        ({"a": "other", "b": ["one_1", "one_*"]}, "one_1 has two policies, b and b; remove one"),
         ({"a b": "other"}, "'a b' is not a valid policy name"),
-        ({}, "names no policy; use null for one policy per role"),
+        ({}, "is empty; use null for one policy per role"),
         (
             {"a": 3},
-            "a must be a role, an agent, or a list of them; roles are other (other_0, other_3), one (one_1, one_2)",
+            "a must be a role, an agent, or a list of them; available roles: other (other_0, other_3), one (one_1, one_2)",
         ),
     ],
 )

@@ -207,7 +207,7 @@ def test_who_was_cut_off_while_it_waited_may_do_anything_after(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["algo=dqn", "env.id=agents:Mortals", "algo.policies={x: [a, b]}"], "no policy acts for c, d"),
+        (["algo=dqn", "env.id=agents:Mortals", "algo.policies={x: [a, b]}"], "no policy controls c, d"),
         (
             ["algo=dqn", "env.id=agents:Mortals", SPLIT, "algo.learning_starts=8"],
             "leaves nothing of first to sample; raise it by",

@@ -1,17 +1,17 @@
-/* Instruction sets by name, and functions called by library.py. */
+/* Lookup of instruction sets and tasks by name, and functions called by library.py. */
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "sets.h"
 
-#define SETS 3
+#define NUM_SETS 3
 #define MAX_TASKS 64
 
-static struct task registered[SETS][MAX_TASKS];
+static struct task registered[NUM_SETS][MAX_TASKS];
 static int num_registered;
 
-static const struct set *set_number(int k)
+static const struct set *set_at(int k)
 {
     return k == 0 ? baseline_set : k == 1 ? avx2_set : avx512_set;
 }
@@ -20,12 +20,12 @@ int native_abi(void) { return PADDOCK_ABI; }
 
 const struct set *find_set(const char *name)
 {
-    for (int k = 0; k < SETS; k++)
-        if (set_number(k) && !strcmp(name, set_number(k)->name)) return set_number(k);
+    for (int k = 0; k < NUM_SETS; k++)
+        if (set_at(k) && !strcmp(name, set_at(k)->name)) return set_at(k);
     return NULL;
 }
 
-/* Return whether both library and CPU support an instruction set. */
+/* Return whether an instruction set was compiled and the CPU supports it. */
 int has_set(const char *name)
 {
     const struct set *set = find_set(name);
@@ -42,18 +42,18 @@ int has_set(const char *name)
 void register_task(const struct task *task)
 {
     if (num_registered == MAX_TASKS) abort();
-    for (int k = 0; k < SETS; k++) {
-        if (!set_number(k)) continue;
-        struct task *own = &registered[k][num_registered];
-        *own = *task;
-        own->lanes = set_number(k)->lanes, own->group_bytes *= own->lanes;
+    for (int k = 0; k < NUM_SETS; k++) {
+        if (!set_at(k)) continue;
+        struct task *copy = &registered[k][num_registered];
+        *copy = *task;
+        copy->lanes = set_at(k)->lanes, copy->group_bytes *= copy->lanes;
     }
     num_registered++;
 }
 
-static const struct task *task_of(int set, int k)
+static const struct task *task_at(int set, int k)
 {
-    for (const struct task *const *task = set_number(set)->tasks; *task; task++)
+    for (const struct task *const *task = set_at(set)->tasks; *task; task++)
         if (!k--) return *task;
     return k < num_registered ? &registered[set][k] : NULL;
 }
@@ -61,18 +61,18 @@ static const struct task *task_of(int set, int k)
 const struct task *find_task(const char *set, const char *name)
 {
     const struct task *task;
-    for (int number = 0; number < SETS; number++)
-        for (int k = 0; set_number(number) && !strcmp(set, set_number(number)->name) && (task = task_of(number, k)); k++)
+    for (int number = 0; number < NUM_SETS; number++)
+        for (int k = 0; set_at(number) && !strcmp(set, set_at(number)->name) && (task = task_at(number, k)); k++)
             if (!strcmp(name, task->name)) return task;
     return NULL;
 }
 
 const struct set *set_of(const struct task *task)
 {
-    const struct task *own;
-    for (int set = 0; set < SETS; set++)
-        for (int k = 0; set_number(set) && (own = task_of(set, k)); k++)
-            if (own == task) return set_number(set);
+    const struct task *candidate;
+    for (int set = 0; set < NUM_SETS; set++)
+        for (int k = 0; set_at(set) && (candidate = task_at(set, k)); k++)
+            if (candidate == task) return set_at(set);
     return NULL;
 }
 
