@@ -1,4 +1,4 @@
-"""Upload finished runs to a tracker, for example after track=none or a server failure.
+"""Upload finished runs to a tracker, for example if a run used track=none or the tracker failed.
 
 python -m paddock.upload RUN... track=wandb
 """
@@ -26,35 +26,35 @@ Upload runs to a tracker from their folders: metrics, configuration, newest chec
 
     python -m paddock.upload RUN... [key=value ...]
 
-    RUN...                 the runs' folders; they must not be running
-    track=wandb            wandb, mlflow or tensorboard; default: the run's own tracker
+    RUN...                 run folders; the runs must have stopped
+    track=wandb            wandb, mlflow or tensorboard; default: the tracker of the run
     key=value              any key of conf/track, such as mode=offline, project=walkers or
-                           tracking_uri=http://127.0.0.1:5000; default: as in the run
+                           tracking_uri=http://127.0.0.1:5000; default: the value of the run
 
 An upload continues the W&B or MLflow run recorded in the folder, or creates a new one.
 """
-CLOSE_TIMEOUT_S = 600  # default close_timeout_s, since no run waits for it
+CLOSE_TIMEOUT_S = 600  # default of close_timeout_s; long, because no training waits for the upload
 
 
 class UploadFailed(PaddockError):
-    """The mirror failed; the run's folder is unchanged."""
+    """Uploading to a mirror failed; the run folder is unchanged."""
 
 
 def main() -> int:
-    """Run the command `paddock.upload`."""
+    """Run the command-line interface of `paddock.upload`."""
     return run_command(HELP, _command)
 
 
-def upload(run: Path, mirror: Mirror, say: Callable[[str], None]) -> int:
-    """Send all rows of a run to a mirror; return their number.
+def upload(run: Path, mirror: Mirror, report: Callable[[str], None]) -> int:
+    """Upload all rows of a run to a mirror and return the number of rows.
 
     Raises:
         FolderError: a journal cannot be read.
-        UploadFailed: the mirror failed.
+        UploadFailed: the mirror raised an error.
     """
     count = 0
     try:
-        mirror.open(0, say)
+        mirror.open(0, report)
         for row in read_rows(run):
             mirror.log(row)
             count += 1
@@ -62,23 +62,23 @@ def upload(run: Path, mirror: Mirror, say: Callable[[str], None]) -> int:
     except BaseException as error:
         mirror.abandon()
         if isinstance(error, OSError | RuntimeError):
-            raise UploadFailed(f"{run}: {mirror.name} failed ({error})") from error
+            raise UploadFailed(f"{run}: {mirror.name} failed ({error}); check the tracker and retry") from error
         raise
     return count
 
 
 def read_rows(run: Path) -> Iterator[dict[str, float]]:
-    """Yield the rows as they were tracked, with NaN for null."""
+    """Yield the rows of a run as they were logged, with NaN for null."""
     system = {row["iteration"]: row for row in journal.read_rows(run / "system.jsonl", strict=True)}
     for row in journal.read_rows(run / "metrics.jsonl", strict=True):
-        both = {**row, **system.pop(row["iteration"], {})}  # rows added at a run's end repeat the iteration
-        yield {key: math.nan if value is None else value for key, value in both.items()}
+        merged = {**row, **system.pop(row["iteration"], {})}  # rows added at the end of a run may repeat an iteration
+        yield {key: math.nan if value is None else value for key, value in merged.items()}
 
 
 def _command(arguments: Sequence[str]) -> None:
     options = _read_options()
     keys = {key for sections in options.values() for section in sections.values() for key in section}
-    value = (_read_value, "a value as in conf/track")
+    value = (_read_value, "a value of a key in conf/track")
     readers: Readers = {"track": (str, ", ".join(options)), **dict.fromkeys(sorted(keys - {"_target_"}), value)}
     runs, values = parse("upload", arguments, readers)
     require(bool(runs), "no RUN given; usage: python -m paddock.upload RUN... (see --help)")
@@ -91,17 +91,17 @@ def _command(arguments: Sequence[str]) -> None:
 
 
 def _read_options() -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the mirror sections of each option of conf/track, by name."""
-    known = {path.stem: yaml.safe_load(path.read_text()) for path in (CONF / "track").glob("*.yaml")}
-    return {name: sections for name, sections in sorted(known.items()) if sections and "defaults" not in sections}
+    """Return the mirror sections of each option in conf/track."""
+    options = {path.stem: yaml.safe_load(path.read_text()) for path in (CONF / "track").glob("*.yaml")}
+    return {name: sections for name, sections in sorted(options.items()) if sections and "defaults" not in sections}
 
 
 def _mirrors_of(run: Path, chosen: Mapping[str, Any] | None, values: Mapping[str, Any]) -> list[Mirror]:
-    """Build the chosen mirrors of a run, by default its own."""
+    """Build the chosen mirrors, by default those in the run's configuration."""
     config = read_config(run)
     add_start_folder_to_path(run)
     check_usable(run, config)
-    require(any(True for _ in read_rows(run)), f"{run} has no iterations yet; wait for one")
+    require(any(True for _ in read_rows(run)), f"{run} has no iterations yet; wait for the first one")
     tracked = config.get("track") or {}
     if chosen is None and not tracked:
         raise ConfigError(f"{run} has no tracker; choose track=wandb, mlflow or tensorboard")

@@ -1,4 +1,4 @@
-"""Waits that a signal handler can interrupt."""
+"""Waits of the main thread that a signal handler can interrupt."""
 
 import contextlib
 import logging
@@ -7,54 +7,54 @@ from collections.abc import Iterator
 
 log = logging.getLogger(__name__)
 
-LOG_AFTER_S = 10.0  # length of a wait that is logged
+LOG_AFTER_S = 10.0  # waits longer than this are logged
 
 
 class Interrupted(BaseException):
-    """Interruption of a wait by a signal; no `Exception`, since tasks in this process catch those."""
+    """Wait interrupted by a signal; a `BaseException`, because tasks in this process catch `Exception`."""
 
 
 class Unfinished(dict[str, float]):
-    """Row of metrics of an interrupted plan, which lacks the result of the wait."""
+    """Row of metrics that lacks the evaluation results, because waiting for them was interrupted."""
 
 
 class Interrupts:
-    """Flag by which a signal handler interrupts waits of the main thread, in which it runs."""
+    """Flag that a signal handler sets to interrupt waits of the main thread."""
 
     def __init__(self) -> None:
-        """Start without a request."""
-        self._requested = self._waits = self._logged = False
+        """Initialize without a request."""
+        self._requested = self._waiting = self._logged = False
 
     def request(self) -> None:
-        """Interrupt the present wait and all later ones.
+        """Interrupt the current wait and all later ones.
 
         Raises:
-            Interrupted: there is a wait now; it is raised from the signal handler.
+            Interrupted: the main thread is waiting, which this exception ends.
         """
         self._requested = True
-        if self._waits:
+        if self._waiting:
             raise Interrupted
 
     @contextlib.contextmanager
-    def waiting(self, what: str) -> Iterator[None]:
-        """Make the block interruptible; the first long wait is logged.
+    def waiting(self, description: str) -> Iterator[None]:
+        """Make a block interruptible, and log the first long wait.
 
         Raises:
-            Interrupted: an interruption was requested.
+            Interrupted: an interrupt was requested.
         """
-        timer = threading.Timer(LOG_AFTER_S, self._log, [what])
+        timer = threading.Timer(LOG_AFTER_S, self._log, [description])
         timer.daemon = True
         if not self._logged:
             timer.start()
-        self._waits = True
+        self._waiting = True
         try:
             if self._requested:
                 raise Interrupted
             yield
         finally:
-            self._waits = False
+            self._waiting = False
             timer.cancel()
 
-    def _log(self, what: str) -> None:
+    def _log(self, description: str) -> None:
         self._logged = True
-        log.info("waiting for %s", what)
+        log.info("waiting for %s", description)

@@ -1,7 +1,7 @@
 """Proportional prioritized replay (Schaul et al. 2016, arXiv:1511.05952).
 
-A transition's priority is |td_error|^alpha, rounded to a multiple of 2^-20, so sampling does not depend on the order of
-summation. Powers use `fast_exp` and `fast_log`, which are bit-identical everywhere.
+A transition's priority is |td_error|^alpha, rounded to a multiple of 2^-20, so that sums of priorities are exact in any
+order. Powers use `fast_exp` and `fast_log`, which are bit-identical on all platforms.
 """
 
 from collections.abc import Mapping
@@ -17,20 +17,20 @@ from paddock.envs.native.functions import fast_exp, fast_log
 from paddock.envs.ranges import AT_LEAST_ONE, UnitFloat, check_fields
 
 LEAF_BYTES = 4  # per transition or sequence
-ONE = 2**20  # leaf of a transition whose |td_error|^alpha is 1
+ONE = 2**20  # leaf value of |td_error|^alpha = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Priorities:
-    """Exponents of prioritized sampling."""
+    """Hyperparameters of prioritized sampling."""
 
-    alpha: UnitFloat  # 0: uniform
-    beta: UnitFloat  # importance exponent at the first update; 1: full correction
-    beta_end: UnitFloat  # from update `beta_updates` on
-    beta_updates: Annotated[int, AT_LEAST_ONE]  # of linear annealing
+    alpha: UnitFloat  # priority exponent; 0: uniform sampling
+    beta: UnitFloat  # importance-sampling exponent at the first update; 1: full correction
+    beta_end: UnitFloat  # exponent from update `beta_updates` on
+    beta_updates: Annotated[int, AT_LEAST_ONE]  # number of updates over which beta is annealed linearly
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
+        """Validate the fields."""
         check_fields(self)
 
     def beta_at(self, update: int) -> float:
@@ -39,32 +39,32 @@ class Priorities:
 
 
 class PriorityTree:
-    """Priorities of a ring of rows; rows that cannot be sampled have priority 0."""
+    """Priorities of the rows of a ring buffer; rows that cannot be sampled have priority 0."""
 
     def __init__(self, settings: Priorities, capacity: int) -> None:
         """Initialize all priorities to 0."""
         self._settings, self._capacity = settings, capacity
         self._tree = SumTree(capacity)
-        self._greatest = ONE  # largest leaf so far, the priority of new rows
+        self._max_leaf = ONE  # largest leaf so far, assigned to new rows
 
-    def enter(self, first: int, offered: tuple[int, int], end: int) -> None:
-        """Add new rows first .. end - 1, and make the rows in `offered` available for sampling."""
-        new, drawable = np.arange(first, end), np.arange(*offered)
-        at = np.concatenate([new, drawable]) % self._capacity
+    def enter(self, first: int, sampleable: tuple[int, int], end: int) -> None:
+        """Add new rows first .. end - 1, and make the rows in the range `sampleable` available for sampling."""
+        new, enabled = np.arange(first, end), np.arange(*sampleable)
+        at = np.concatenate([new, enabled]) % self._capacity
         leaves = np.zeros(len(at), np.uint32)
-        leaves[len(new) :] = self._greatest
+        leaves[len(new) :] = self._max_leaf
         self._tree[at] = leaves
 
     def set(self, ids: NDArray[np.int64], errors: Floats) -> None:
-        """Set the priorities of rows [M] from their errors [M]; the last one counts for repeated rows."""
+        """Set the priorities of rows [M] from their TD errors [M]; the last error of a repeated row is used."""
         leaves = leaves_of(errors, self._settings.alpha)
-        self._greatest = max(self._greatest, int(leaves.max(initial=0)))
+        self._max_leaf = max(self._max_leaf, int(leaves.max(initial=0)))
         self._tree[ids % self._capacity] = leaves
 
     def draw(self, words: NDArray[np.uint64], first_update: int, first_row: int) -> tuple[NDArray[np.int64], Floats]:
-        """Sample rows [U, B] from `first_row` on, and their importance weights.
+        """Return sampled rows [U, B], at least `first_row`, and their importance-sampling weights [U, B].
 
-        The weight (N P)^-beta relative to the largest in the batch is (leaf / smallest leaf)^-beta.
+        Weights (N P)^-beta are divided by the largest of a batch, which gives (leaf / smallest leaf)^-beta.
         """
         at = self._tree.draw(words)
         leaves = self._tree[at]
@@ -74,17 +74,17 @@ class PriorityTree:
         return first_row + (at - first_row) % self._capacity, weights
 
     def state_dict(self, rows: int) -> dict[str, Any]:
-        """Return the leaves of the first `rows` rows."""
-        return {"leaves": self._tree.leaves[:rows], "greatest": self._greatest}
+        """Return the priorities of the first `rows` rows."""
+        return {"leaves": self._tree.leaves[:rows], "greatest": self._max_leaf}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state."""
+        """Restore the result of `state_dict`."""
         self._tree.load(state["leaves"])
-        self._greatest = int(state["greatest"])
+        self._max_leaf = int(state["greatest"])
 
 
 def leaves_of(errors: Floats, alpha: float) -> NDArray[np.uint32]:
-    """Return |error|^alpha as integers from 1 to LARGEST; NaN counts as 0."""
-    size = np.fmin(np.fmax(np.abs(errors, dtype=np.float32), np.float32(1e-30)), np.float32(1e30))
-    power = fast_exp(fast_log(size) * np.float32(alpha))
+    """Return |error|^alpha as leaf values from 1 to LARGEST; NaN is treated as 0."""
+    magnitude = np.fmin(np.fmax(np.abs(errors, dtype=np.float32), np.float32(1e-30)), np.float32(1e30))
+    power = fast_exp(fast_log(magnitude) * np.float32(alpha))
     return np.clip(np.rint(power.astype(np.float64) * ONE), 1, LARGEST).astype(np.uint32)

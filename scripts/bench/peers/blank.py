@@ -1,4 +1,4 @@
-"""Environments with pregenerated observations of any size, to measure the cost of learning alone."""
+"""Environments with pregenerated observations of any size, to benchmark learning without simulation."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-LENGTH = 100  # steps of an episode
+EPISODE_STEPS = 100
 
 
 class Blank(gymnasium.Env[Any, Any]):
-    """Environment with random observations and rewards, independent of actions."""
+    """Environment with random observations and rewards that do not depend on actions."""
 
     metadata = {"render_modes": []}  # noqa: RUF012
 
@@ -19,22 +19,22 @@ class Blank(gymnasium.Env[Any, Any]):
         self.observation_space = spaces.Box(-np.inf, np.inf, (observed,), np.float32)
         self.action_space = spaces.Discrete(actions) if discrete else spaces.Box(-1, 1, (actions,), np.float32)
         generator = np.random.default_rng(1)
-        self._made = generator.standard_normal((LENGTH + 1, observed), np.float32)
-        self._rewards = generator.standard_normal(LENGTH + 1).tolist()
+        self._observations = generator.standard_normal((EPISODE_STEPS + 1, observed), np.float32)
+        self._rewards = generator.standard_normal(EPISODE_STEPS + 1).tolist()
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Return the first observation."""
-        self._at = 0
-        return self._made[0], {}
+        """Start an episode at the first observation."""
+        self._step = 0
+        return self._observations[0], {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Return the next observation and reward."""
-        self._at += 1
-        return self._made[self._at], self._rewards[self._at], self._at == LENGTH, False, {}
+        """Return the next pregenerated observation and reward."""
+        self._step += 1
+        return self._observations[self._step], self._rewards[self._step], self._step == EPISODE_STEPS, False, {}
 
 
 class Pictures(gymnasium.Env[Any, Any]):
-    """Environment with constant observations of four 84 x 84 frames, as in Atari games."""
+    """Environment with constant observations of four 84 x 84 frames, as in Atari benchmarks."""
 
     metadata = {"render_modes": []}  # noqa: RUF012
     observation_space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
@@ -42,12 +42,12 @@ class Pictures(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
-        self._seen = np.random.default_rng(1).integers(0, 256, (4, 84, 84), np.uint8)
-        return self._seen, {}
+        self._observation = np.random.default_rng(1).integers(0, 256, (4, 84, 84), np.uint8)
+        return self._observation, {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Return the same observation."""
-        return self._seen, 0.0, False, False, {}
+        """Return the constant observation."""
+        return self._observation, 0.0, False, False, {}
 
 
 gymnasium.register("bench/Pictures-v0", f"{__name__}:Pictures")
