@@ -1,7 +1,7 @@
 """Custom losses, configured as `algo.loss`.
 
-A loss is a torch function of a batch. Each algorithm's file has its own (`ppo_loss`, `a2c_loss`, `dqn_loss`, ...);
-`algo.loss=package.function` selects another with the same signature, which is trained in torch:
+A loss is a PyTorch function of a network, a batch and settings. Each algorithm defines a default loss (`ppo_loss`, ...).
+`algo.loss=package.function` selects a custom loss with the same signature:
 
     def loss(network, batch, settings):
         ...
@@ -21,31 +21,31 @@ from paddock.envs.errors import require, resolve
 if TYPE_CHECKING:
     from torch import Tensor
 
-Loss = Callable[[Any, Any, Any], Any]  # a loss and metrics, or an iterator of such pairs
+Loss = Callable[[Any, Any, Any], Any]  # returns (loss, metrics), or an iterator of such pairs
 
 
-def choose_loss(path: str | None, own: Loss) -> Loss:
-    """Return the loss configured as `algo.loss`, or the default loss if it is null.
+def choose_loss(path: str | None, default: Loss) -> Loss:
+    """Return the loss at the import path `algo.loss`, or the default loss if it is null.
 
     Raises:
-        ConfigError: the function cannot be imported.
+        ConfigError: the loss cannot be imported.
     """
-    return own if path is None else resolve(path, "algo.loss")
+    return default if path is None else resolve(path, "algo.loss")
 
 
 def needs_of_loss(path: str | None) -> list[str]:
-    """Return the setting that needs torch, as `learner.is_dense` takes it; empty if it is null."""
+    """Return the settings that require PyTorch, for `learner.is_dense`; empty if `algo.loss` is null."""
     return [] if path is None else [f"algo.loss={path}"]
 
 
 def compute_loss(loss: Loss, network: Any, batch: Any, settings: Any) -> tuple[Any, Mapping[str, Tensor]]:
-    """Call a loss.
+    """Compute a loss and check its result.
 
     Raises:
-        ConfigError: it does not return a loss and metrics.
+        ConfigError: the loss does not return (loss, metrics).
     """
-    found = loss(network, batch, settings)
-    fits = isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)
+    result = loss(network, batch, settings)
+    valid = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
     name = getattr(loss, "__qualname__", repr(loss))
-    require(fits, f"algo.loss: {name} must return (loss, metrics), a tensor and a mapping, not {type(found).__name__}")
-    return found
+    require(valid, f"algo.loss: {name} must return (loss, metrics), tensor and mapping, not {type(result).__name__}")
+    return result

@@ -4,9 +4,9 @@
     updates = [train(sample(policy, batch_size), policy, rate) for policy in policies]
     rows = report(interleave(stored, updates, policies, publish), policies, ...)
 
-Nothing runs before the first row is pulled. The number of updates after a rollout is a function of counters, so results
-do not depend on timing, interruptions or the number of workers. Several policies of one environment learn side by side,
-each from its own rollouts, replay and counters. A custom operator is a generator function between two of these.
+Generators are lazy: nothing runs before the first row is requested. The number of updates after a rollout depends only
+on counters, so results do not depend on timing, interruptions or the number of workers. In multi-agent environments,
+each policy has its own rollouts, replay buffer and counters. Custom operators are generators inserted between these.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -26,7 +26,7 @@ from paddock.algos.learning.rollouts.rollout import Rollout, RolloutStats, episo
 from paddock.envs.errors import require
 
 Policies = Sequence[LearnedPolicy]
-Rollouts = Sequence[Rollout]  # one of each policy
+Rollouts = Sequence[Rollout]  # one per policy
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class Update:
 
 @dataclass(frozen=True)
 class TrainStep:
-    """A rollout of each policy, and the updates of each that followed."""
+    """Rollouts of all policies, and the updates that followed."""
 
     rollouts: Rollouts
-    updates: Sequence[list[Update]]
+    updates: Sequence[list[Update]]  # one list per policy
 
 
 def count(rollouts: Iterator[Rollouts], policies: Policies) -> Generator[Rollouts, None, None]:
-    """Check rollouts, count their steps, and pass them on."""
+    """Check rollouts, count their steps, and yield them."""
     for each in rollouts:
         policies[0].clock.lap("wait")
         for rollout, policy in zip(each, policies, strict=True):
@@ -59,7 +59,7 @@ def count(rollouts: Iterator[Rollouts], policies: Policies) -> Generator[Rollout
 
 
 def store(rollouts: Iterator[Rollouts], policies: Policies) -> Generator[Rollouts, None, None]:
-    """Append the rollouts of each policy to its replay in their order, and pass them on."""
+    """Append the rollouts of each policy to its replay buffer in order, and yield them."""
     for each in rollouts:
         for rollout, policy in zip(each, policies, strict=True):
             policy.buffer.append(rollout)
@@ -68,7 +68,7 @@ def store(rollouts: Iterator[Rollouts], policies: Policies) -> Generator[Rollout
 
 
 def sample(policy: LearnedPolicy, batch_size: int) -> Generator[Any, None, None]:
-    """Sample batches for the pending updates, indefinitely; sampling is keyed by the update number."""
+    """Sample batches for pending updates, indefinitely; the random numbers depend only on the update number."""
     schedule = policy.schedule
     while True:
         batch = policy.buffer.sample(schedule.updates, min(schedule.owed, schedule.at_once), batch_size)
@@ -77,7 +77,7 @@ def sample(policy: LearnedPolicy, batch_size: int) -> Generator[Any, None, None]
 
 
 def train(batches: Iterator[Any], policy: LearnedPolicy, rate: Callable[[], float]) -> Generator[Update, None, None]:
-    """Learn from each batch: compute the loss, step the optimizers, and update the target networks."""
+    """Train on each batch: compute the loss, step the optimizers, and update the target networks."""
     for batch in batches:
         metrics, td_error = policy.team.learn(batch, rate())
         policy.schedule.updates += len(batch.ids)
@@ -86,11 +86,11 @@ def train(batches: Iterator[Any], policy: LearnedPolicy, rate: Callable[[], floa
 
 
 def reprioritize(updates: Iterator[Update], policy: LearnedPolicy) -> Generator[Update, None, None]:
-    """Update the priorities of replayed rows from their errors, before the next batch is sampled."""
+    """Update the priorities of replayed rows from their TD errors, before the next batch is sampled."""
     for update in updates:
         if policy.buffer.prioritized:
-            what = "the loss's metrics lack td_error [B], which algo.priority_exponent needs"
-            require(update.td_error.shape == update.ids.shape, f"{what}; add it, or set algo.priority_exponent=0")
+            problem = "the metrics of the loss lack td_error [B], which algo.priority_exponent requires"
+            require(update.td_error.shape == update.ids.shape, f"{problem}; add it, or set algo.priority_exponent=0")
             policy.buffer.set_priorities(update.ids, update.td_error)
         yield update
 
@@ -103,70 +103,68 @@ def interleave(
 ) -> Generator[TrainStep, None, None]:
     """Run each policy's pending updates after every rollout, then publish the weights to actors."""
     with ExitStack() as stack:
-        for one in (*updates, stored):
-            stack.enter_context(closing(one))
+        for generator in (*updates, stored):
+            stack.enter_context(closing(generator))
         for rollouts in stored:
-            made: list[list[Update]] = []
-            for policy, each in zip(policies, updates, strict=True):
-                made.append([])
+            results: list[list[Update]] = []
+            for policy, generator in zip(policies, updates, strict=True):
+                results.append([])
                 while policy.schedule.owed:
-                    made[-1].append(next(each))
+                    results[-1].append(next(generator))
             publish()
-            yield TrainStep(rollouts, made)
+            yield TrainStep(rollouts, results)
 
 
 def report(
-    steps: Generator[TrainStep, None, None], policies: Policies, every: int, group: str, env_metrics: Sequence[str]
+    steps: Generator[TrainStep, None, None], policies: Policies, interval: int, group: str, env_metrics: Sequence[str]
 ) -> Generator[tuple[dict[str, float], RolloutStats], None, None]:
-    """Yield a row of metrics, and the episode statistics behind it, every `every` environment steps.
+    """Yield a row of metrics and its episode statistics every `interval` environment steps.
 
-    `group` prefixes the update metrics, as in `dqn/loss`; `env_metrics` are the names of those environments report.
+    `group` is the prefix of update metrics, such as `dqn/loss`; `env_metrics` names the metrics of the environments.
     """
 
     def total(counter: str) -> int:
         return sum(getattr(policy.schedule, counter) for policy in policies)
 
     with closing(steps):
-        gathered, passed, stray_reward = [_Gathered() for _ in policies], total("step") // every, 0.0
+        results, last_interval, stray_reward = [_Results() for _ in policies], total("step") // interval, 0.0
         for step in steps:
-            for one, rollout, updates in zip(gathered, step.rollouts, step.updates, strict=True):
-                one.played.append(RolloutStats.join([rollout]))  # drops the transitions
-                one.metrics += [update.metrics for update in updates]
+            for result, rollout, updates in zip(results, step.rollouts, step.updates, strict=True):
+                result.stats.append(RolloutStats.join([rollout]))  # without the transitions
+                result.metrics += [update.metrics for update in updates]
             stray_reward += sum(rollout.stray_reward for rollout in step.rollouts)
-            if total("step") // every == passed:
+            if total("step") // interval == last_interval:
                 continue
-            played, rollouts = (
-                RolloutStats.join([part for one in gathered for part in one.played]),
-                policies[0].schedule.rollouts,
-            )
+            stats = RolloutStats.join([part for result in results for part in result.stats])
+            rollouts = policies[0].schedule.rollouts
             row = {
                 "iteration": rollouts,
                 "step": total("step"),
                 "train/episodes": total("episodes"),
                 "train/updates": total("updates"),
                 **world_metrics(step.rollouts[0], rollouts, stray_reward),
-                **episode_metrics(played, env_metrics),
+                **episode_metrics(stats, env_metrics),
             }
-            for policy, one in zip(policies, gathered, strict=True):
+            for policy, result in zip(policies, results, strict=True):
                 if policy.name:
-                    episodes = episode_metrics(RolloutStats.join(one.played), env_metrics)
+                    episodes = episode_metrics(RolloutStats.join(result.stats), env_metrics)
                     row |= prefix_metrics(policy.name, {"train/updates": policy.schedule.updates, **episodes})
-                row |= prefix_metrics(policy.name, {f"{group}/{name}": mean for name, mean in one.means.items()})
-            gathered, passed, stray_reward = [_Gathered() for _ in policies], total("step") // every, 0.0
-            yield row, played
+                row |= prefix_metrics(policy.name, {f"{group}/{name}": mean for name, mean in result.means.items()})
+            results, last_interval, stray_reward = [_Results() for _ in policies], total("step") // interval, 0.0
+            yield row, stats
 
 
 @dataclass
-class _Gathered:
+class _Results:
     """Results of a policy since the last row."""
 
-    played: list[RolloutStats] = field(default_factory=list)
+    stats: list[RolloutStats] = field(default_factory=list)
     metrics: list[Metrics] = field(default_factory=list)
 
     @property
     def means(self) -> dict[str, float]:
-        """Mean of each update metric; empty without updates."""
-        names = dict.fromkeys(name for each in self.metrics for name in each)
-        every = {name: np.concatenate([each[name] for each in self.metrics if name in each]) for name in names}
-        # cumsum adds in order; the order of np.sum depends on the processor.
-        return {name: float(np.cumsum(values)[-1] / len(values)) for name, values in every.items()}
+        """Mean of each update metric; empty if there were no updates."""
+        names = dict.fromkeys(name for metrics in self.metrics for name in metrics)
+        merged = {name: np.concatenate([each[name] for each in self.metrics if name in each]) for name in names}
+        # np.cumsum adds in order; the summation order of np.sum depends on the CPU.
+        return {name: float(np.cumsum(values)[-1] / len(values)) for name, values in merged.items()}
