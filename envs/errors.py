@@ -1,4 +1,4 @@
-"""The project's exception tree, and helpers for error messages."""
+"""Base exceptions, and functions that build error messages."""
 
 import difflib
 import importlib
@@ -9,11 +9,11 @@ from typing import Any
 
 
 class PaddockError(Exception):
-    """An error that the user can fix; its message is one line with the problem and the remedy.
+    """Error that the user can fix; its message is one line with the problem and the fix.
 
     Attributes:
-        details: further lines, such as a traceback of user code, may follow the first.
-        exit_code: exit code of a command that fails with this error.
+        details: whether more lines may follow, such as a traceback of user code.
+        exit_code: exit code of a command that raises this error.
     """
 
     details = False
@@ -21,12 +21,12 @@ class PaddockError(Exception):
 
 
 DISK_FULL = 74  # exit code: the disk is full or unavailable (EX_IOERR of sysexits.h)
-NO_WORKERS = 69  # exit code: no worker pool is available to any trial (EX_UNAVAILABLE of sysexits.h)
-IN_USE = 75  # exit code: another process uses the run (EX_TEMPFAIL of sysexits.h)
+NO_WORKERS = 69  # exit code: no trial has a worker pool (EX_UNAVAILABLE of sysexits.h)
+IN_USE = 75  # exit code: the run is in use by another process (EX_TEMPFAIL of sysexits.h)
 
 
 def split_details(error: BaseException) -> tuple[str, str]:
-    """Return an error's message, and the details of user code that it or its cause carries, or ""."""
+    """Split an error into its message and the details that it or its cause has ("" if none)."""
     cause: BaseException | None = error
     while cause is not None and not getattr(cause, "details", False):
         cause = cause.__cause__
@@ -35,12 +35,12 @@ def split_details(error: BaseException) -> tuple[str, str]:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error's message in one line."""
+    """Return an error's message on one line."""
     return " ".join(str(error).split())
 
 
 class ConfigError(PaddockError):
-    """A configured value is missing, unknown, of the wrong type or out of range."""
+    """Error for a configuration value that is missing, unknown, of the wrong type or out of range."""
 
 
 def require(condition: bool, message: str) -> None:
@@ -50,32 +50,32 @@ def require(condition: bool, message: str) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint for a mistyped name: "did you mean 'sigma'?", or a list of known names."""
+    """Return a hint for an unknown name: "did you mean 'sigma'?", or a list of known names."""
     known = sorted(known)
     close = closest(name, known)
     if close is not None:
         return f"did you mean '{close}'?"
     if not known:
-        return "there is nothing to choose from"
+        return "no names are known"
     return f"known: {', '.join(known[:12])}" + (", ..." if len(known) > 12 else "")
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name closest to a mistyped one; None if no name is similar."""
+    """Return the known name that is closest to a mistyped name, or None if none is similar."""
     close = max(known, key=lambda other: _similarity(name, other), default="")
     return close if _similarity(name, close) >= 1 else None
 
 
 def _similarity(name: str, other: str) -> float:
-    """Return the similarity of two names, ignoring case; at 1 or above they match."""
+    """Return the similarity of two names, ignoring case; 1 or more is a match."""
     name, other = name.casefold(), other.casefold()
-    alike = difflib.SequenceMatcher(None, name, other).ratio()
-    # First letters are seldom mistyped, so names with another one must be more similar.
-    return alike / 0.5 if name[:1] == other[:1] else alike / 0.7
+    ratio = difflib.SequenceMatcher(None, name, other).ratio()
+    # The first letter is rarely mistyped, so names that differ in it must be more similar.
+    return ratio / 0.5 if name[:1] == other[:1] else ratio / 0.7
 
 
-# By module name. Unknown names are not suggested: an unrelated package may have that name on the index.
-EXTRAS = {  # our extras that install it
+# By module name. For other modules no package is suggested, because PyPI may have an unrelated package of that name.
+EXTRAS = {  # extras of Paddock that install the module
     "ale_py": "atari",
     "crafter": "crafter",
     "cv2": "atari",
@@ -95,11 +95,11 @@ EXTRAS = {  # our extras that install it
     "shimmy": "dmc",
     "vizdoom": "vizdoom",
 }
-PACKAGES = {  # packages without an extra
+PACKAGES = {  # PyPI packages that no extra installs
     "envpool": "envpool",
     "gymnasium_robotics": "gymnasium-robotics",
     "highway_env": "highway-env",
-    "minihack": "--no-deps nle minihack",  # it requires an old Gymnasium but works with newer ones
+    "minihack": "--no-deps nle minihack",  # requires an old Gymnasium, but works with newer versions
     "miniworld": "miniworld",
     "mo_gymnasium": "mo-gymnasium",
     "nle": "--no-deps nle",
@@ -108,31 +108,31 @@ PACKAGES = {  # packages without an extra
 
 
 def install(extra: str) -> str:
-    """Return the command that installs one of our extras."""
+    """Return the command that installs an extra of Paddock."""
     return f"pip install 'paddock[{extra}]'"
 
 
 def provide(error: Exception) -> str:
-    """Return a hint how to install a module that could not be imported."""
+    """Return a hint on how to install a module that cannot be imported."""
     name = (getattr(error, "name", None) or "").partition(".")[0]
     if name in EXTRAS:
         return install(EXTRAS[name])
     if name in PACKAGES:
         return f"pip install {PACKAGES[name]}"
-    return f"start in the folder that has {name or 'its module'}, install its package, or correct the path"
+    return f"run in the folder that contains {name or 'its module'}, install its package, or correct the path"
 
 
 def resolve(path: str, key: str) -> Callable[..., Any]:
-    """Return the class or function at a dotted path; raise ConfigError about `key` if there is none."""
+    """Import the class or function at a dotted path; raise ConfigError that names `key` on failure."""
     try:
         found = pkgutil.resolve_name(path)
     except AttributeError as error:
-        if isinstance(error.obj, ModuleType):  # the same error hides a submodule whose own imports fail
-            part = f"{error.obj.__name__}.{error.name}"
+        if isinstance(error.obj, ModuleType):  # also raised for a submodule whose own imports fail
+            module = f"{error.obj.__name__}.{error.name}"
             try:
-                importlib.import_module(part)
+                importlib.import_module(module)
             except ImportError as cause:
-                if cause.name != part:
+                if cause.name != module:
                     raise ConfigError(f"{key}={path} cannot be imported ({cause}); {provide(cause)}") from cause
         hint = nearest(
             path.replace(":", ".").rpartition(".")[2], [name for name in dir(error.obj) if not name.startswith("_")]

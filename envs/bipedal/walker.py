@@ -1,8 +1,8 @@
-"""Faster, bit-identical BipedalWalker-v3 that leaks no state between episodes.
+"""BipedalWalker-v3 with a faster, bit-identical step and without state shared between episodes.
 
-Gymnasium's step spends a third of its time on NumPy calls with scalars and on querying the category of fixtures hit by
-lidar rays. It also keeps one Box2D world for all episodes, in which destroyed bodies change the order of contacts, so
-episodes depend on earlier ones.
+Gymnasium's step spends a third of its time on NumPy operations on scalars and on querying the collision category of
+fixtures hit by lidar rays. Gymnasium also reuses one Box2D world for all episodes. Destroyed bodies change its contact
+order, so that episodes depend on earlier ones.
 """
 
 import math
@@ -33,19 +33,19 @@ except ImportError as error:
     raise DependencyNotInstalled('Box2D is not installed, run `pip install "gymnasium[box2d]"`') from error
 
 RAYS = [(math.sin(1.5 * i / 10.0) * LIDAR_RANGE, math.cos(1.5 * i / 10.0) * LIDAR_RANGE) for i in range(10)]
-SPEEDS = (SPEED_HIP, SPEED_KNEE, SPEED_HIP, SPEED_KNEE)  # motors, rad/s
+SPEEDS = (SPEED_HIP, SPEED_KNEE, SPEED_HIP, SPEED_KNEE)  # motor speeds, rad/s
 WIDTH, HEIGHT = VIEWPORT_W / SCALE, VIEWPORT_H / SCALE  # m
 
 
 class _Ray(Box2D.b2.rayCastCallback):
-    """Lidar ray; `fraction` is the distance of the ground as a fraction of the range."""
+    """Lidar ray; `fraction` is the distance to the ground as a fraction of the range."""
 
     fraction: float
     p1: Any
     p2: Any
 
     def ReportFixture(self, fixture: Any, point: Any, normal: Any, fraction: float) -> float:  # noqa: N802, Box2D's
-        # Only the ground has this friction; querying the category would allocate an object.
+        # Only the ground has this friction. Reading the collision category would allocate an object.
         if fixture.friction != FRICTION:
             return -1
         self.p2 = point
@@ -54,31 +54,31 @@ class _Ray(Box2D.b2.rayCastCallback):
 
 
 class Walker(BipedalWalker):
-    """BipedalWalker, bit-identical to a newly built environment of Gymnasium."""
+    """BipedalWalker, bit-identical to a newly created Gymnasium environment."""
 
-    finish = (TERRAIN_LENGTH - TERRAIN_GRASS) * TERRAIN_STEP  # m, end of the course
+    finish = (TERRAIN_LENGTH - TERRAIN_GRASS) * TERRAIN_STEP  # x of the end of the course, m
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Start an episode in a new Box2D world; it depends only on the seed."""
-        # Break the reference cycle through the listener, so that the old world is freed immediately.
+        """Start an episode in a new Box2D world, so that it depends only on the seed."""
+        # Break the reference cycle through the listener, which would delay freeing the old world.
         self.world.contactListener = self.world.contactListener_bug_workaround = None
         self.world = Box2D.b2World()
         self.terrain = []
         observation, info = super().reset(seed=seed, options=options)
         rays = [_Ray() for _ in self.lidar]
-        for ray, first in zip(rays, self.lidar, strict=True):
-            ray.p1, ray.p2 = first.p1, first.p2
+        for ray, original in zip(rays, self.lidar, strict=True):
+            ray.p1, ray.p2 = original.p1, original.p2
         self.lidar = rays
         return observation, info
 
     def step(self, action: NDArray[Any]) -> tuple[NDArray[np.float32], Any, bool, bool, dict[str, Any]]:
-        """Advance by 1/50 s; action [4] in [-1, 1]: direction and torque of hip and knee of both legs."""
+        """Advance by 1/50 s; action [4] in [-1, 1] sets the motor direction and torque of both hips and knees."""
         hull: Any = self.hull
         joints, legs = self.joints, self.legs
-        effort = np.minimum(np.abs(action), 1)
-        signs, torques = np.sign(action).tolist(), (MOTORS_TORQUE * effort).tolist()
+        magnitudes = np.minimum(np.abs(action), 1)
+        signs, torques = np.sign(action).tolist(), (MOTORS_TORQUE * magnitudes).tolist()
         for joint, speed, sign, torque in zip(joints, SPEEDS, signs, torques, strict=True):
             joint.motorSpeed = float(speed * sign)
             joint.maxMotorTorque = float(torque)
@@ -115,11 +115,11 @@ class Walker(BipedalWalker):
         ]
         self.scroll = x - WIDTH / 5
 
-        # Gymnasium's shaping: 130 over the length of the course, minus a penalty for tilting.
+        # Gymnasium's shaping: 130 for the whole course, minus a penalty for the hull angle.
         shaping = 130 * x / SCALE - 5.0 * abs(angle)
         reward: Any = 0 if self.prev_shaping is None else shaping - self.prev_shaping
         self.prev_shaping = shaping
-        for cost in 0.00035 * MOTORS_TORQUE * effort:
+        for cost in 0.00035 * MOTORS_TORQUE * magnitudes:
             reward -= cost
         fallen = bool(self.game_over or x < 0)
         if fallen:

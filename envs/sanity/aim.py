@@ -1,4 +1,4 @@
-"""Aim: output the observed number, with action bounds other than -1 and 1."""
+"""Aim: output the observed number, with action bounds other than [-1, 1]."""
 
 import numpy as np
 from gymnasium import spaces
@@ -15,18 +15,18 @@ AIM = SanityTask(
     name="aim",
     id="paddock.envs.sanity:paddock/Aim-v0",
     chance=1 / 3,  # 1 - 8^2 / 6 / 16
-    blind=2 / 3,  # always the centre: 1 - 8^2 / 12 / 16
+    blind=2 / 3,  # always the midpoint: 1 - 8^2 / 12 / 16
     memoryless=PASS,
     recurrent=PASS,
     deterministic=PASS,
     steps=50_000,
     stochastic=True,
-    suspect="continuous actions: their bounds, their scale, or the deviation",
+    suspect="continuous actions: bounds, scale, or standard deviation",
 )
 
 
 class Aim(TaskEnv):
-    """Output the target in [low, high]; the reward is 1 - (error)^2 / 16; one step. Out-of-bounds actions raise."""
+    """One-step task: output the target in [low, high]; reward 1 - error^2 / 16. Out-of-bounds actions raise."""
 
     def __init__(self, low: float, high: float, render_mode: str | None = None) -> None:
         """Build the task."""
@@ -40,10 +40,10 @@ class Aim(TaskEnv):
         self._target = np.array([draw.uniform(self._low, self._high)], np.float32)
 
     def _play(self, action: NDArray[np.float32]) -> tuple[float, bool]:
-        answer = float(np.asarray(action).reshape(()))
-        if not self._low <= answer <= self._high:
-            raise ValueError(f"the action {answer} is not in [{self._low}, {self._high}]")
-        return 1 - (answer - float(self._target[0])) ** 2 / 16, True
+        output = float(np.asarray(action).reshape(()))
+        if not self._low <= output <= self._high:
+            raise ValueError(f"the action {output} is out of bounds; choose one in [{self._low}, {self._high}]")
+        return 1 - (output - float(self._target[0])) ** 2 / 16, True
 
     def _observe(self) -> NDArray[np.float32]:
         return self._target.copy()

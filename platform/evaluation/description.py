@@ -1,4 +1,4 @@
-"""Results of an evaluation as lines of text (`describe`) and as JSON (`as_plain`)."""
+"""Evaluation results as text (`describe`) and as JSON (`as_plain`)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from .fresh_episodes import MAX_STEPS, RESAMPLES, Evaluation
 
 
 def describe(run: Path, options: Mapping[str, Any], env: Sequence[str], result: Evaluation) -> dict[str, Any]:
-    """Return the lines of text by name."""
+    """Return the lines of the text report, by label."""
     returns, lengths, n = result.returns, result.lengths, len(result.returns)
     lines: dict[str, Any] = {
         "run": run,
@@ -22,9 +22,9 @@ def describe(run: Path, options: Mapping[str, Any], env: Sequence[str], result: 
         **({} if result.target is None else result.target.describe()),
         "episodes": f"{n:,} on fresh seeds, from seed {options.get('seed', 0)}",
         "mean return": _show(returns.mean()),
-        "95 % of mean": "unknown for one episode"
+        "95% interval": "undefined for one episode"
         if n == 1
-        else f"[{', '.join(map(_show, result.interval))}], by {RESAMPLES:,} bootstrap resamples",
+        else f"[{', '.join(map(_show, result.interval))}], bootstrapped with {RESAMPLES:,} resamples",
         "spread": f"min {_show(returns.min())}, max {_show(returns.max())}"
         + ("" if n == 1 else f", standard deviation {_show(returns.std(ddof=1))}"),
         "mean length": f"{_show(lengths.mean())} steps",
@@ -35,7 +35,7 @@ def describe(run: Path, options: Mapping[str, Any], env: Sequence[str], result: 
         lines["actions"] = "sampled, as in training"
     if result.cut:
         limit = options.get("max_steps", MAX_STEPS)
-        lines["cut off"] = f"{result.cut:,} episodes after max_steps={limit} steps; increase it to let them end"
+        lines["truncated"] = f"{result.cut:,} episodes after max_steps={limit} steps; increase it to let them finish"
     if result.film is not None:
         film = result.film
         note = "; MPEG-4, as PyAV lacks H.264 here: browsers may not play it" if film.codec == "mpeg4" else ""
@@ -44,23 +44,23 @@ def describe(run: Path, options: Mapping[str, Any], env: Sequence[str], result: 
 
 
 def describe_lives(result: Evaluation) -> dict[str, str]:
-    """Return lines about team returns and lives with several agents, none with one."""
+    """Return lines about team and agent returns; empty for single-agent environments."""
     if not result.lives:
         return {}
-    each, seats = np.concatenate(result.lives), np.concatenate(result.seats)
-    teams = [returns.sum() for returns in result.lives]
+    returns, seats = np.concatenate(result.lives), np.concatenate(result.seats)
+    team_returns = [life_returns.sum() for life_returns in result.lives]
     roles = result.env.roles if len(result.env.roles) > 1 else ()
     return {
-        "team return": f"{_show(float(np.mean(teams)))}, of all agents together",
-        "lives": _describe_returns(each),
-        **{f"of {role.name}": _describe_returns(each[np.isin(seats, role.seats)]) for role in roles},
+        "team return": f"{_show(float(np.mean(team_returns)))}, summed over agents",
+        "lives": _describe_returns(returns),
+        **{f"of {role.name}": _describe_returns(returns[np.isin(seats, role.seats)]) for role in roles},
     }
 
 
 def as_plain(run: Path, options: Mapping[str, Any], result: Evaluation) -> dict[str, Any]:
-    """Return the results of an evaluation as strict JSON."""
+    """Return the evaluation results as JSON values, with null for non-finite numbers."""
     target = result.target
-    found = {
+    results = {
         "run": str(run),
         "policy": options.get("which", "last"),
         "iteration": int(result.iteration),
@@ -80,11 +80,11 @@ def as_plain(run: Path, options: Mapping[str, Any], result: Evaluation) -> dict[
         "max_steps": options.get("max_steps", MAX_STEPS),
         "cut": result.cut,
     }
-    return {key: finite(value) for key, value in found.items()}
+    return {key: finite(value) for key, value in results.items()}
 
 
 def describe_moment(progress: Progress) -> str:
-    """Describe the iteration and step of a run's progress."""
+    """Describe the progress of a run by iteration and step."""
     return f"at iteration {progress.metrics['iteration']:,} ({progress.metrics['step']:,} steps)"
 
 
@@ -94,18 +94,18 @@ def _name_policy(which: str, result: Evaluation) -> str:
     return f"{which}, at iteration {result.iteration:,} (of a run {describe_moment(result.progress)})"
 
 
-def _describe_returns(each: NDArray[np.float64]) -> str:
-    """Summarize the returns of lives."""
-    if not len(each):
+def _describe_returns(returns: NDArray[np.float64]) -> str:
+    """Summarize the returns of agents' lives."""
+    if not len(returns):
         return "none"
-    found = f"{len(each):,}, mean return {_show(each.mean())}"
-    return f"{found}, min {_show(each.min())}, max {_show(each.max())}"
+    count = f"{len(returns):,}"
+    return f"{count}, mean return {_show(returns.mean())}, min {_show(returns.min())}, max {_show(returns.max())}"
 
 
 def _mean(values: NDArray[np.float64]) -> float:
-    """Return the mean without NaN; NaN if there is nothing else."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else float("nan")
+    """Return the mean of all values except NaN, or NaN if there are none."""
+    valid = values[~np.isnan(values)]
+    return float(valid.mean()) if len(valid) else float("nan")
 
 
 def _show(value: float) -> str:

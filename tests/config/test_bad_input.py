@@ -69,7 +69,7 @@ ARGUMENTS = {
     "algo=ppo env=cartpole algo.num_steps=100000000000": [" of 8 rows take ", "take at most "],
     "env.id=BipedalWalker-v33": ["env.id=BipedalWalker-v33", "did you mean 'BipedalWalker-v3'?"],
     "env=gymnasium": ["env.id has no value", "env.id=..."],
-    "env.id=notapackage:X-v0": ["env.id=notapackage:X-v0", "start in the folder that has notapackage"],
+    "env.id=notapackage:X-v0": ["env.id=notapackage:X-v0", "run in the folder that contains notapackage"],
     "env.id=ale_py:ALE/Pong-v5": ["No module named 'ale_py'", "pip install 'paddock[atari]'"],
     "env.id=./myenv.py:Corridor": ["env.id takes MODULE:NAME, not a path", "env.id=myenv:Corridor"],
     "env.id=myenv.py": ["env.id takes MODULE:NAME, not a path", "env.id=myenv:ClassName"],

@@ -280,8 +280,8 @@ def test_result_is_independent_of_worker_count(ppo: Path, run: Path) -> None:
 
 def test_endless_episode_is_cut_off(changed: Callable[..., Path], main: Main) -> None:
     code, out, _ = main(changed("Painted-v0"), "episodes=2", f"max_steps={STEPS - 2}")
-    assert code == 0 and f"cut off       2 episodes after max_steps={STEPS - 2} steps" in out
-    assert "cut off" not in main(Path("../copies/Painted-v0"), "episodes=2")[1]
+    assert code == 0 and f"truncated     2 episodes after max_steps={STEPS - 2} steps" in out
+    assert "truncated" not in main(Path("../copies/Painted-v0"), "episodes=2")[1]
 
 
 def test_sampled_actions_are_keyed_by_the_episode(ppo: Path, main: Main) -> None:

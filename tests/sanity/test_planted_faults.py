@@ -212,7 +212,7 @@ FAULTS: dict[str, tuple[Callable[[Patch], None], str, str]] = {  # how, in what,
 }
 SUSPECTS = {
     "bandit": "advantages (sign or scale)",
-    "aim": "their bounds, their scale, or the deviation",
+    "aim": "bounds, scale, or standard deviation",
     "masked": "action masks: not applied",
     "spaces": "a missing leaf",
     "discount": "its power in sums of several rewards",
