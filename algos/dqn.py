@@ -88,7 +88,7 @@ class DQN(QLearning):
     def _support(self) -> Support | None:
         if not self.atoms:
             return None
-        both = f"algo.atoms={self.atoms} (C51) and algo.quantiles={self.quantiles} (QR-DQN) exclude each other"
+        both = f"algo.atoms={self.atoms} (C51) and algo.quantiles={self.quantiles} (QR-DQN) are mutually exclusive"
         require(not self.quantiles, f"{both}; set one to null")
         low, high = float(self.v_min), float(self.v_max)
         require(low < high, f"algo.v_min={low:g} must be below algo.v_max={high:g}; they bound the returns")

@@ -75,7 +75,7 @@ class ES:
     episode_cap: EpisodeCap
     normalize_observations: bool
     observation_clip: Annotated[float, Range("must be positive; try 5.0", above=0)]
-    observation_sampling: Annotated[float, Range("must lie in (0, 1]", above=0, high=1)]
+    observation_sampling: Annotated[float, Range("must be in (0, 1]", above=0, high=1)]
     pairs_per_task: PairsPerTask
     eval_every_iterations: PositiveInt
     eval_episodes: PositiveInt
@@ -98,7 +98,7 @@ class ES:
         mlp = MLP.for_spaces(*spaces_of(self.env), as_sizes(self.hidden_sizes), self.activation)
         size = mlp.num_parameters
         if self.noise == "table":
-            hint = f"raise it to {1000 * size} or choose noise=philox"
+            hint = f"increase it to {1000 * size} or use noise=philox"
             require(self.noise_table_size >= 2 * size, f"noise_table_size={self.noise_table_size} is too small; {hint}")
         self.problem = Problem(
             env=self.env,
@@ -283,7 +283,7 @@ class ES:
         else:
             first = failed[0].error
             reason = f"{type(first).__name__}: {first}"
-            raise EvaluationLost(f"every member of the population was lost; the first: {reason}") from first
+            raise EvaluationLost(f"every member of the population was lost; first error: {reason}") from first
 
     def _evaluate_and_keep_best(self) -> tuple[dict[str, float], float]:
         """Evaluate the mean policy, and keep it if it is the best so far."""

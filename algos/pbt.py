@@ -55,7 +55,7 @@ class PBT:
     member: AlgorithmRecipe
     members: Annotated[int, Range("must be at least 2", low=2)]
     interval: PositiveInt
-    quantile: Annotated[float, Range("must lie in [0, 0.5]; 0 disables exploitation", low=0, high=0.5)]
+    quantile: Annotated[float, Range("must be in [0, 0.5]; 0 disables exploitation", low=0, high=0.5)]
     factors: tuple[float, ...]
     resample: UnitFloat
     explore: Mapping[str, Mapping[str, Any]]
@@ -153,7 +153,7 @@ class PBT:
             log.warning("member %d was lost in round %d and ranks last: %s", done.index, self.iteration + 1, reason)
         if len(lost) == len(ends):
             first = lost[0].error
-            raise MembersLost(f"all members were lost; the first: {type(first).__name__}: {first}") from first
+            raise MembersLost(f"all members were lost; first error: {type(first).__name__}: {first}") from first
         for done in lost:
             self.population[done.index] = replace(self.population[done.index], score=LOST)
         kept = [done for done in ends if done.error is None]
@@ -233,7 +233,9 @@ class PBT:
         Raises:
             ConfigError: the best is requested before the first round has ended.
         """
-        require(which == "last" or self.best is not None, "which=best is not known before the first round")
+        require(
+            which == "last" or self.best is not None, "which=best is unknown before the first round; use which=last"
+        )
         member = self.best if which == "best" and self.best is not None else self.population[self.leader]
         algorithm = self.rounds.make(member.settings, member.seed)
         algorithm.load_state_dict(member.state)

@@ -273,13 +273,13 @@ class PPO(OnPolicy):
         of_each = envs * min(spec.rows_per_env for spec in self.policy_group.specs)
         steps = self.num_steps * envs * max(spec.rows_per_env for spec in self.policy_group.specs)
         fits = self.minibatch_size <= steps
-        remedy = "lower it, or raise algo.num_steps or vec.num_envs"
-        require(fits, f"minibatch_size={self.minibatch_size} is more than the {steps} steps of a rollout: {remedy}")
+        remedy = "reduce it, or increase algo.num_steps or vec.num_envs"
+        require(fits, f"minibatch_size={self.minibatch_size} is more than the {steps} steps of a rollout; {remedy}")
         rows = min(self._sizes(self.num_steps, of_each))
         require(
             self.learners <= rows,
             f"learners={self.learners} share minibatches of {rows} {'environments' if self.lstm else 'steps'}; "
-            "raise minibatch_size, or use fewer",
+            "increase minibatch_size, or use fewer learners",
         )
 
     def describe(self) -> dict[str, str]:

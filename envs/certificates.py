@@ -36,5 +36,5 @@ def check_tls(tls: Paths, together: Sequence[str] = KEYS) -> dict[str, str]:
             context.load_cert_chain(given["cert"], given["key"], password=lambda: "")  # never prompt
     except OSError as error:
         why = getattr(error, "reason", None) or error.strerror or str(error)
-        raise ConfigError(f"tls: {named} cannot be used ({why}); name PEM files, without a password") from error
+        raise ConfigError(f"tls: {named} cannot be used ({why}); use PEM files without a password") from error
     return given

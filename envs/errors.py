@@ -140,5 +140,5 @@ def resolve(path: str, key: str) -> Callable[..., Any]:
         raise ConfigError(f"{key}={path} cannot be imported ({error}); {hint}") from error
     except (ImportError, ValueError) as error:
         raise ConfigError(f"{key}={path} cannot be imported ({error}); {provide(error)}") from error
-    require(callable(found), f"{key}={path} is a {type(found).__name__}; name a class or a function")
+    require(callable(found), f"{key}={path} is a {type(found).__name__}; use a class or a function")
     return found

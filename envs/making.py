@@ -70,14 +70,14 @@ def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -
     """
     if match := FILE.fullmatch(id):
         module, name = match[1].replace("/", "."), match[2] or "ClassName"
-        raise ConfigError(f"env.id={id}: env.id takes MODULE:NAME, not a path: use env.id={module}:{name}")
+        raise ConfigError(f"env.id={id}: env.id takes MODULE:NAME, not a path; use env.id={module}:{name}")
     limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
     try:
         if names_factory(id):
             return resolve(id, "env.id")(**kwargs)
         return gymnasium.make(id, disable_env_checker=True, **limit, **kwargs)
     except NamespaceNotFound as error:
-        remedy = "install its package and name it, as in `pip install ale-py` and env.id=ale_py:ALE/Pong-v5"
+        remedy = "install its package and specify it, as in `pip install ale-py` and env.id=ale_py:ALE/Pong-v5"
         raise ConfigError(f"env.id={id} is not a registered Gymnasium environment; {remedy}") from error
     except UnregisteredEnv as error:
         newest = {re.sub(r"-v\d+$", "", known): known for known in gymnasium.registry}
@@ -92,7 +92,7 @@ def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -
     except REFUSALS as error:
         if not kwargs and not isinstance(error, TypeError):  # a TypeError may be about a missing argument
             raise
-        raise ConfigError(f"env.kwargs={kwargs} is refused by {id}: {one_line(error)}") from error
+        raise ConfigError(f"{id} rejects env.kwargs={kwargs}: {one_line(error)}") from error
     except gymnasium.error.Error as error:
         raise ConfigError(f"env.id={id}: {one_line(error)}") from error
 
@@ -108,9 +108,9 @@ def wrap(env: Any, wrapper: dict[str, Any]) -> Any:
     try:
         wrapped = wrapping(env, **{name: _resolve_argument(value, f"{key}: {name}") for name, value in wrapper.items()})
     except REFUSALS as error:
-        raise ConfigError(f"env.wrappers: {target} refuses {wrapper}: {one_line(error)}") from error
+        raise ConfigError(f"env.wrappers: {target} rejects {wrapper}: {one_line(error)}") from error
     alike = isinstance(wrapped, gymnasium.Env) or not isinstance(env, gymnasium.Env)
-    require(alike, f"env.wrappers: {target} does not give an environment; name a wrapper")
+    require(alike, f"env.wrappers: {target} does not return an environment; use a wrapper")
     return wrapped
 
 

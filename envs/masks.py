@@ -35,12 +35,12 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._key = key
         masks = _mask_space(env.action_space)
         if masks is None:
-            raise ConfigError(f"env.wrappers: the action space {env.action_space} has no choices to mask; leave it out")
+            raise ConfigError(f"env.wrappers: the action space {env.action_space} has no choices to mask; remove it")
         self._masks = masks
         inner = env.observation_space
         self._within = isinstance(inner, spaces.Dict)
         components = dict(inner.spaces) if isinstance(inner, spaces.Dict) else {"observation": inner}
-        there = f"env.wrappers: observations have '{MASK}' already; remove the wrapper"
+        there = f"env.wrappers: observations already have '{MASK}'; remove the wrapper"
         require(MASK not in components, there)
         self.observation_space = spaces.Dict({**components, MASK: masks})
 

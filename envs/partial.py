@@ -39,9 +39,9 @@ class LastStep(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         """Wrap an environment; raise ConfigError unless observations are vectors and actions Discrete."""
         super().__init__(env)
-        inner, actions = _row_of(env, "has no place for the last step"), env.action_space
+        inner, actions = _row_of(env, "cannot be extended by the last step"), env.action_space
         if not isinstance(actions, spaces.Discrete):
-            raise ConfigError(f"env.wrappers: the last action of {actions} is not one choice; leave LastStep out")
+            raise ConfigError(f"env.wrappers: the last action of {actions} is not a single choice; remove LastStep")
         self._start, self._width = int(actions.start), int(actions.n)
         low = np.concatenate([inner.low, np.zeros(self._width), [-np.inf]])
         high = np.concatenate([inner.high, np.ones(self._width), [np.inf]])
@@ -67,5 +67,5 @@ def _row_of(env: gymnasium.Env[Any, Any], lacks: str) -> spaces.Box:
     """Return the observation space if it is a vector; raise ConfigError otherwise."""
     space = env.observation_space
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-        raise ConfigError(f"env.wrappers: the observation space {space} {lacks}; leave the wrapper out")
+        raise ConfigError(f"env.wrappers: the observation space {space} {lacks}; remove the wrapper")
     return space

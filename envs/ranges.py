@@ -27,7 +27,7 @@ PositiveInt = Annotated[int, AT_LEAST_ONE]
 NonNegativeInt = Annotated[int, Range("must not be negative", low=0)]
 PositiveFloat = Annotated[float, POSITIVE]
 NonNegativeFloat = Annotated[float, Range("must not be negative", low=0)]
-UnitFloat = Annotated[float, Range("must lie in [0, 1]", low=0, high=1)]
+UnitFloat = Annotated[float, Range("must be in [0, 1]", low=0, high=1)]
 
 
 def check_fields(settings: Any) -> None:
@@ -51,8 +51,8 @@ def check_range(name: str, value: Any, hint: Any) -> None:
         kinds = get_args(hint.__origin__) or (hint.__origin__,)
         if value is None and type(None) in kinds:
             continue
-        fits, kind = (_is_number(value), "a number") if float in kinds else (_is_whole(value), "a whole number")
-        require(fits, f"{name}={value!r} is not {kind}: it {mark.words}")
+        fits, kind = (_is_number(value), "a number") if float in kinds else (_is_whole(value), "an integer")
+        require(fits, f"{name}={value!r} must be {kind}; it {mark.words}")
         within = mark.low <= value <= mark.high and value > mark.above
         require(within, f"{name}={value} {mark.words}")
 
@@ -60,7 +60,7 @@ def check_range(name: str, value: Any, hint: Any) -> None:
 def check_whole_numbers(**arguments: Any) -> None:
     """Raise ConfigError unless each argument is an integer; True and 1.0 are not."""
     for name, value in arguments.items():
-        require(_is_whole(value), f"{name}={value!r} must be a whole number")
+        require(_is_whole(value), f"{name}={value!r} must be an integer")
 
 
 def check_numbers(**arguments: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 import gymnasium
 from numpy.typing import NDArray
 
-ELSEWHERE = "choose vec=serial or vec=multiprocess"  # remedy where there is no native version
+ELSEWHERE = "use vec=serial or vec=multiprocess"  # remedy where there is no native version
 Given = Mapping[str, Any]  # arguments of an environment's constructor
 Settings = tuple[ctypes.Structure, tuple[NDArray[Any], ...]]  # the C structure, and arrays that it points into
 

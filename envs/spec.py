@@ -58,7 +58,7 @@ class EnvSpec:
     without: tuple[str, ...] = ()
     training: Mapping[str, Any] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
-    agents: Annotated[int | None, Range("must be at least 1, or null where it says so itself", low=1)] = None
+    agents: Annotated[int | None, Range("must be at least 1, or null if the environment reports it", low=1)] = None
     agent_id_feature: bool = False
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ class EnvSpec:
     def raw_spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
         """Return the environment's observation and action space; raise ConfigError for several agents."""
         if self.seats > 1:
-            what = f"env.id={self.id} has {self.seats} agents, and a single-agent environment is needed here"
+            what = f"env.id={self.id} has {self.seats} agents, but a single-agent environment is needed"
             raise ConfigError(f"{what}; choose an algorithm and a command for several agents (docs/worlds.md)")
         return self.made.seats[0].observation_space, self.made.seats[0].action_space
 

@@ -62,7 +62,7 @@ def run(*overrides: str, progress: bool = True) -> "Run":
         check_guarded()
     except Unguarded as error:
         what = "importing the script calls paddock.run, and workers import it"
-        raise Unguarded(f"{what}: move the call below `if __name__ == '__main__':`") from error
+        raise Unguarded(f"{what}; move the call below `if __name__ == '__main__':`") from error
     return retry_if_folder_taken(lambda: _run(overrides, progress))
 
 

@@ -98,7 +98,7 @@ def read(arguments: Sequence[str]) -> tuple[EnvSpec, int]:
     """Return the environment that the arguments name, and the number of steps; raise ConfigError for bad input."""
     overrides, options = parse_overrides("check", arguments, STEPS, ("algo", "env"))
     given = any(override.startswith("env=") for override in overrides)
-    require(given, "no environment or algorithm given: add env=NAME or algo=NAME")
+    require(given, "no environment or algorithm given; add env=NAME or algo=NAME")
     recipe: Any = build("env", resolve_niche(compose_sections(["env"], overrides)["env"]))
     what = f"env: {type(recipe).__name__} is a family of environments"
     require(isinstance(recipe, EnvSpec), f"{what}; choose a single one, such as env=terrain")

@@ -185,7 +185,7 @@ def _matches(
     _print({"games": f"{episodes:,} of each two, {half}, from seed {seed}"})
     _print({"actions": played.actions()})
     if repeating := played.deterministic_opponents():
-        same = "without chance in the game, all games of two of them with the same sides are identical"
+        same = "in a game without chance, all games of two such players with the same sides are identical"
         _print({"": f"deterministic: {', '.join(repeating)}; {same}"})
     print("", *played.table(), "", sep="\n")
     for key, out in files.items():

@@ -139,7 +139,7 @@ def _sweep(arguments: argparse.Namespace, runs: list[Path]) -> None:
                 folder = check(config)
                 other = folders.setdefault(folder, number)
                 remedy = "remove run.dir and resume from the sweep"
-                require(other == number, f"jobs {other} and {number} of the sweep would share {folder}: {remedy}")
+                require(other == number, f"jobs {other} and {number} of the sweep would share {folder}; {remedy}")
             if grid.config.dry_run is True:
                 return grid.preview(job)
         with explained(arguments):

@@ -47,7 +47,7 @@ def main() -> int:
 def _command(arguments: Sequence[str]) -> int:
     overrides, options = parse_overrides("sanity", arguments, READERS, SECTIONS)
     named = any(override.startswith("algo=") for override in overrides)
-    require(named, "no algorithm given: add algo=NAME, such as algo=ppo")
+    require(named, "no algorithm given; add algo=NAME, such as algo=ppo")
     learning = [word for word in overrides if not word.startswith("compute")]
     seeds = options.get("seeds", 3)
     prepared = prepare_tasks(learning, options.get("tasks", ()), range(1, seeds + 1))

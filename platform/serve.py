@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from paddock.envs.remote.server.service import EnvironmentServer
 
 HELP = """\
-Serve environments over gRPC to clients that choose vec=remote, until Ctrl-C or SIGTERM.
+Serve environments over gRPC to clients that use vec=remote, until Ctrl-C or SIGTERM.
 
     python -m paddock.serve env=NAME [vec=NAME] [key=value ...]
 

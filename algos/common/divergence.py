@@ -3,7 +3,7 @@
 from paddock.envs.errors import PaddockError
 
 OBSERVATION_REMEDY = "fix the environment, or add a wrapper to env.wrappers"
-REMEDY = "learning has diverged; lower algo.learning_rate, or look at rewards with env.metrics and paddock.check"
+REMEDY = "training diverged; reduce algo.learning_rate, or inspect the rewards with paddock.check"
 
 
 class Diverged(PaddockError):

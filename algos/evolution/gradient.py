@@ -10,7 +10,7 @@ from paddock.envs.errors import PaddockError
 from paddock.envs.ranges import Range
 
 Floats = NDArray[np.float64]
-Decay = Annotated[float, Range("must lie in (0, 1]; 1 keeps it constant", above=0, high=1)]  # factor per iteration
+Decay = Annotated[float, Range("must be in (0, 1]; 1 keeps it constant", above=0, high=1)]  # factor per iteration
 
 
 class EvaluationLost(PaddockError):

@@ -75,7 +75,7 @@ def check_strategy(settings: StrategySettings, name: str) -> None:
     require(n % 2 == 0, f"population={n} is odd, but members come in mirrored pairs; try {n + 1}")
     for key, floor in (("sigma", settings.sigma_floor), ("learning_rate", settings.learning_rate_floor)):
         value = getattr(settings, key)
-        require(0 <= floor <= value, f"{key}_floor={floor} must lie in [0, {key}={value}]")
+        require(0 <= floor <= value, f"{key}_floor={floor} must be in [0, {key}={value}]")
 
 
 def pairs_of_task(settings: StrategySettings) -> int:
@@ -230,4 +230,4 @@ def report_lost(ends: Sequence[Done], what: str) -> None:
     lost = [end for end in ends if end.error is not None]
     if lost:
         first = lost[0].error
-        log.warning("%s: %d tasks were lost; the first: %s: %s", what, len(lost), type(first).__name__, first)
+        log.warning("%s: %d tasks were lost; first error: %s: %s", what, len(lost), type(first).__name__, first)

@@ -263,9 +263,9 @@ def open_gloo(store: torch.distributed.Store, rank: int, count: int) -> Any:
 def check_learners(count: int, device: str) -> None:
     """Raise ConfigError unless `count` learners can train on `device`, which has been checked for one."""
     if count > 1 and device != "cpu":
-        require(device == "cuda", f"learners={count} take cuda:0 to cuda:{count - 1}, not {device}; use device=cuda")
+        require(device == "cuda", f"learners={count} use cuda:0 to cuda:{count - 1}, not {device}; use device=cuda")
         gpus = torch.cuda.device_count()
-        require(count <= gpus, f"learners={count} on device=cuda: torch sees {gpus} GPUs here; use learners={gpus}")
+        require(count <= gpus, f"learners={count} on device=cuda: PyTorch finds {gpus} GPUs; use learners={gpus}")
 
 
 def _context(rank: int, count: int, exchange: Callable[[Tensor, Callable[[Any], Any]], None]) -> DistributedContext:

@@ -59,7 +59,7 @@ class RolloutAlgorithm(abc.ABC):
     def check_schedule(self, key: str, schedule: Schedule) -> None:
         """Raise ConfigError for a linear schedule without a budget of steps."""
         known = schedule == "constant" or self.total_steps is not None
-        require(known, f"algo.{key}=linear needs a budget to fall over: set budget.steps=...")
+        require(known, f"algo.{key}=linear needs a budget; set budget.steps=...")
 
     @property
     def plays_on_pool(self) -> bool:

@@ -216,7 +216,8 @@ def check_device(device: str) -> None:
         kind = torch.device(device).type
     except RuntimeError as error:
         require(
-            False, f"device={device} is not a device; allowed: cpu, cuda, cuda:0, ... ({str(error).splitlines()[0]})"
+            False,
+            f"device={device} is not a device; allowed: cpu, cuda, cuda:0, ... ({str(error).splitlines()[0]})",
         )
     require(kind in ("cpu", "cuda"), f"device={device} is not supported; allowed: cpu, cuda, cuda:0, ...")
     if kind == "cuda":

@@ -34,7 +34,7 @@ class JointPolicy:
             ConfigError: `seats` does not fit the environment, or a member plays seats of two roles.
         """
         valid = len(seats) == env.seats and all(0 <= member < len(members) for member in seats)
-        what = f"seats={list(seats)} must name one of {len(members)} members for each of {env.seats} seats"
+        what = f"seats={list(seats)} must be indices below {len(members)}, one for each of {env.seats} seats"
         require(valid, f"{what} of env.id={env.id}")
         self._seats = np.array(seats, np.intp)
         self._named = dict(zip(names, members, strict=True)) if names else {}

@@ -53,5 +53,5 @@ def check_transitions(rollouts: Sequence[Rollout], before: int) -> None:
         ConfigError: no agent did.
     """
     what = f"no agent completed a transition in a rollout of {len(rollouts[0].reward)} steps"
-    remedy = "so there is nothing to learn from; raise algo.num_steps"
+    remedy = "so there is nothing to train on; increase algo.num_steps"
     require(before > 0 or not all(rollout.is_idle for rollout in rollouts), f"{what}, {remedy}")

@@ -67,14 +67,14 @@ class Architecture:
 
         def layers(default: Layers) -> tuple[Any, ...]:
             sizes = default[0] if hidden_sizes is None else as_sizes(hidden_sizes)
-            require(bool(sizes) or not lstm, "lstm=true needs a hidden layer: set hidden_sizes=, such as [64]")
+            require(bool(sizes) or not lstm, "lstm=true needs a hidden layer; set hidden_sizes=, such as [64]")
             check_hidden_sizes(sizes, [64, 64], (1 if shared else 2) * sizes[-1] if lstm else 0)
             return sizes, activation or default[1], shared, lstm, initial_log_std, support, layer_norm, values
 
         if custom_encoder is not None:
             lacks = f"custom_encoder={dict(custom_encoder)} lacks _target_, the dotted path of the encoder"
             require("_target_" in custom_encoder, lacks)
-            require(encoder == "auto", f"encoder={encoder} conflicts with custom_encoder=: use encoder=auto")
+            require(encoder == "auto", f"encoder={encoder} conflicts with custom_encoder=; use encoder=auto")
             raw = (
                 ()
                 if observations.plain
@@ -89,7 +89,7 @@ class Architecture:
             found = f"the observations have shape {shape}"
         else:
             image, found = bool(pictures), f"{observations.space} has none"
-        require(encoder != "cnn" or image, f"encoder=cnn needs images, but {found}: use encoder=mlp")
+        require(encoder != "cnn" or image, f"encoder=cnn needs images, but {found}; use encoder=mlp")
         convolve = encoder == "cnn" or (encoder == "auto" and bool(pictures) and image)
         raw = pictures if convolve and not observations.plain else ()
         if convolve:

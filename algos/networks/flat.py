@@ -47,7 +47,7 @@ def check_memory(setting: str, count: int, what: str, usual: object) -> None:
     """
     needed, memory = 4 * count, memory_bytes()
     problem = f"{setting} needs {format_bytes(needed)} of {what}, but this machine has {format_bytes(memory)}"
-    require(needed <= memory, f"{problem}: reduce it, for example to {usual}")
+    require(needed <= memory, f"{problem}; reduce it, for example to {usual}")
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class InitialPolicy:
         elif isinstance(policy, ActorPolicy):
             network, parameters, normalizer = policy.architecture, policy.parameters, policy.weights.normalizer
         else:
-            raise ConfigError(f"its policy, a {type(policy).__name__}, cannot be reused: choose another run")
+            raise ConfigError(f"its policy, a {type(policy).__name__}, cannot be reused; choose another run")
         views, head = _split(network, parameters.copy()), network.head
         count_of = head.components if isinstance(head, SoftGaussian) else _outputs(network)
         found = None
@@ -118,7 +118,7 @@ class InitialPolicy:
         """
         self._check(_kind(network, clip))
         known = self.values or not values
-        require(known, "its outputs are not action values, which algo=dqn needs: choose a run of algo=dqn")
+        require(known, "its outputs are not action values, which algo=dqn needs; choose a run of algo=dqn")
         parameters = initial.copy() if isinstance(network, Architecture) else _transposed(network, initial, True)
         views = _split(network, parameters)
         if self.log_std.size and views.log_std.size:
@@ -162,7 +162,7 @@ class InitialPolicies:
             name = self.main
         wanted = f"but this run needs {name}" if name else "but this run has a single policy"
         key = "algo.policies" if self.main is None else "league of algo.opponents"
-        require(name in self.each, f"it has policies {', '.join(self.each)}, {wanted}: use the same names in {key}")
+        require(name in self.each, f"it has policies {', '.join(self.each)}, {wanted}; use the same names in {key}")
         return self.each[name]
 
 

@@ -41,10 +41,10 @@ class Inputs:
     def __post_init__(self) -> None:
         """Check the size of observations and the action mask."""
         some = self.layout.itemsize > 0
-        require(some, f"env: observation space {self.layout.space} is empty: wrap the environment")
+        require(some, f"env: observation space {self.layout.space} is empty; wrap the environment")
         require(
             self.plain or self.width <= MAX_FEATURES,
-            f"env: {self.layout.space} gives {self.width:,} features; dense networks support {MAX_FEATURES:,}: exclude "
+            f"env: {self.layout.space} gives {self.width:,} features; dense networks support {MAX_FEATURES:,}; exclude "
             "leaves with env.without=, or set algo.custom_encoder=",
         )
         _ = self._legal  # checks the mask
@@ -191,7 +191,7 @@ class Inputs:
             each = [f"{count_of(part)} for the action{at_path(path)}" for path, part in self.head.columns.items()]
             require(
                 fits,
-                f"env: the mask{at_path(leaf.path)} has {leaf.count} entries of {leaf.dtype}, which fit no action; "
+                f"env: the mask{at_path(leaf.path)} has {leaf.count} entries of {leaf.dtype}, which match no action; "
                 f"allowed: {', '.join(each) or 'none'}, as bits; or set env.without=[{MASK}]",
             )
             found.append((leaf, columns))

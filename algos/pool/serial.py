@@ -100,7 +100,7 @@ class _StatefulObject:
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         if self._closed:
-            raise PoolError("the object is closed; make another one")
+            raise PoolError("the object is closed; create another one")
         done = _end(lambda _: self._run(method, args, kwargs), None, 0, 0)
         return lambda: value_of(done)
 

@@ -121,7 +121,7 @@ def mutate(
         return child
     raise ConfigError(
         f"weight_rate={weight_rate}, weight_power={weight_power} and node_add={node_add} gave no new terrain in "
-        f"{TRIES} mutations; raise one of them"
+        f"{TRIES} mutations; increase one of them"
     )
 
 

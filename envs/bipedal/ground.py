@@ -76,7 +76,7 @@ class Course:
             cppn.check(self.cppn, "env.kwargs.cppn")
             require(
                 bool(np.abs(cppn.height_profile(self.cppn, self.length)).max() <= HIGHEST),
-                f"env.kwargs.cppn={self.cppn} rises or falls by more than {HIGHEST} m; lower weights or response",
+                f"env.kwargs.cppn={self.cppn} rises or falls by more than {HIGHEST} m; reduce weights or response",
             )
             obstacles = [key for key in ("pit_gap", "stump_height", "stair_height") if getattr(self, key) is not None]
             require(

@@ -40,8 +40,8 @@ def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, 
     else:
         limit, adapted = max_episode_steps, _adapt_multiagent(env, id)
         known = len(adapted.possible_agents)
-        require(known > 0, f"env.id={id}: its possible_agents are empty; name an environment that has agents")
-        own = f"env.agents={agents}: env.id={id} has {known} by itself; leave env.agents out"
+        require(known > 0, f"env.id={id}: possible_agents is empty; use an environment with agents")
+        own = f"env.agents={agents}: env.id={id} reports {known} agents itself; remove env.agents"
         require(agents in (None, known), own)
         if known == 1:
             return SingleAgentEnv(adapted) if limit is None else TimeLimit(SingleAgentEnv(adapted), limit)
@@ -57,6 +57,6 @@ def _adapt_multiagent(env: Any, id: str) -> MultiAgentEnv:
         return RLlibAdapter(env)
     if not offers(env, *PARALLEL):
         forms = "a gymnasium.Env, nor PettingZoo's ParallelEnv or AECEnv, nor RLlib's MultiAgentEnv"
-        raise ConfigError(f"env.id={id} gives a {type(env).__name__}, which is neither {forms}; name a factory of one")
+        raise ConfigError(f"env.id={id} returns a {type(env).__name__}, which is neither {forms}; use a factory of one")
     parallel: MultiAgentEnv = env
     return parallel

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent
 ABI = 12  # PADDOCK_ABI of native.h
 SETS = ("avx512", "avx2", "baseline")  # instruction sets, widest first
 SET_VARIABLE = "PADDOCK_LANES"  # environment variable that selects an instruction set
-REBUILD = "run pip install again, or choose vec=serial"
+REBUILD = "run pip install again, or use vec=serial"
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 _FUNCTIONS = {  # result type, then argument types

@@ -174,7 +174,7 @@ class NativeVectorEnv(VectorEnv):
         """
         check_open(self, "play")
         if self.autoreset is not AutoresetMode.SAME_STEP:
-            raise VectorMisuse("play: needs autoreset in the same step; make the vector with SAME_STEP")
+            raise VectorMisuse("play: autoreset must be SAME_STEP; create the vector environment with it")
         if self._table.flags != self._free:
             raise VectorMisuse("play: an environment was not reset or has a pending action; call begin or recv")
         invalid = self._c.vector_play(self._vector, ctypes.addressof(steps), self._own_at)
@@ -218,7 +218,7 @@ class NativeVectorEnv(VectorEnv):
         check_open(self, "render")
         if self._renderer is None:
             if self.render_mode is None:
-                raise VectorMisuse("render: there is no render_mode; make the environment with render_mode='rgb_array'")
+                raise VectorMisuse("render: render_mode is not set; create it with render_mode='rgb_array'")
             self._renderer = make_renderer(self.task, self._c, self._vector)
         return self._renderer.render(i, self.arrays.observation[i], action)
 

@@ -67,12 +67,12 @@ def encode_frame(kind: Kind, header: Sequence[Any], arrays: Sequence[NDArray[Any
 def decode_frame(data: bytes) -> Frame:
     """Decode a frame; raise DecodeError for invalid bytes."""
     if len(data) < PREFIX.size:
-        raise DecodeError(f"{len(data)} bytes are no frame")
+        raise DecodeError(f"{len(data)} bytes are not a valid frame")
     kind, flags, length = PREFIX.unpack_from(data)
     view, end = memoryview(data), PREFIX.size + length
     header = decode(view[PREFIX.size : end])
     if kind not in KINDS or type(header) is not list:
-        raise DecodeError(f"kind {kind} with a header of type {type(header).__name__} is no frame")
+        raise DecodeError(f"kind {kind} with a header of type {type(header).__name__} is not a valid frame")
     return Frame(KINDS[kind], flags, header, view[end + -length % 8 :])
 
 
@@ -88,7 +88,7 @@ class ArrayReader:
         count = math.prod(shape)
         size = count * dtype.itemsize
         if self._at + size > len(self._body):
-            raise DecodeError(f"a body of {len(self._body)} bytes where {self._at + size} are needed")
+            raise DecodeError(f"the body has {len(self._body)} bytes, expected {self._at + size}")
         array = np.frombuffer(self._body, dtype, count, self._at).reshape(shape) if size else np.zeros(shape, dtype)
         self._at += size + -size % 8
         return array
@@ -100,7 +100,7 @@ class ArrayReader:
     def finish(self) -> None:
         """Raise DecodeError unless the whole body has been read."""
         if self._at != len(self._body):
-            raise DecodeError(f"a body of {len(self._body)} bytes where {self._at} are needed")
+            raise DecodeError(f"the body has {len(self._body)} bytes, expected {self._at}")
 
 
 def encode_rows(rows: RowIndex) -> list[int] | bytes:
@@ -117,7 +117,7 @@ def decode_rows(encoded: Any, num_envs: int) -> RowIndex:
         rows = np.frombuffer(encoded, "<u4").astype(np.intp)
         if rows.max() < num_envs and len(np.unique(rows)) == len(rows):
             return rows
-    raise DecodeError(f"rows are not some of the {num_envs} there are")
+    raise DecodeError(f"rows are not distinct indices below {num_envs}")
 
 
 def count_rows(rows: RowIndex) -> int:

@@ -55,7 +55,7 @@ class Offer:
             roles = tuple(_read_role(one, description["environment"]) for one in description["roles"])
             return cls(address=address, roles=roles, **own)
         except (KeyError, TypeError, ValueError, DecodeError) as error:
-            raise ConfigError(f"vec.address={address} is no environment server ({error})") from error
+            raise ConfigError(f"vec.address={address} is not an environment server ({error})") from error
 
     def layouts(self, agents: Sequence[str] | None = None) -> Layouts:
         """Return the layouts of some agents, or of all for None."""
@@ -95,24 +95,24 @@ class Offer:
             joint: the environments are joint.
         """
         if agents is not None:
-            require(self.seats > 1, f"vec.agents: {self.environment['id']} has one agent; leave vec.world out")
+            require(self.seats > 1, f"vec.agents: {self.environment['id']} has one agent; remove vec.world")
             require(
                 spec.id == FACTORY_ID,
-                f"vec.agents are agents of what vec.address={self.address} serves; use env=remote",
+                f"vec.agents must be agents of the environment at vec.address={self.address}; use env=remote",
             )
         key, has_feature = "algo.agent_id_feature=true", self.environment.get("agent_id_feature", False)
-        require(not (spec.agent_id_feature and joint), f"{key} is not supported with vec.world; leave it at false")
+        require(not (spec.agent_id_feature and joint), f"{key} is not supported with vec.world; set it to false")
         if spec.id in (REMOTE_ID, FACTORY_ID):
             already = f"{key}: the environment at vec.address={self.address} adds it already"
-            require(not (spec.agent_id_feature and has_feature), f"{already}; leave it at false")
+            require(not (spec.agent_id_feature and has_feature), f"{already}; set it to false")
             both = replace(spec, agent_id_feature=False).roles, self.pick_roles(agents)
             own, theirs = ([(role.seats, role.observations) for role in roles] for roles in both)
-            require(own == theirs, f"env={spec.id} is of another server than vec.address={self.address}; name the same")
+            require(own == theirs, f"env={spec.id} uses another server than vec.address={self.address}; use the same")
             wrappers, limit = "env.wrappers", "env.max_episode_steps"
-            require(not spec.wrappers, f"{wrappers} are not applied to a server's environment; set them there")
+            require(not spec.wrappers, f"{wrappers} are not applied to a server's environment; set them on the server")
             own_limit, served = spec.max_episode_steps, (self.limit, self.environment.get("max_episode_steps"))
             what = f"{limit}={own_limit} is not applied to a server's environment"
-            remedy = f"leave it out, and start the server with env.max_episode_steps={own_limit}"
+            remedy = f"remove it, and start the server with env.max_episode_steps={own_limit}"
             require(own_limit in (None, LONG, *served), f"{what}; {remedy}")
             return
         remedy = "set algo.agent_id_feature=true, or start the server with env.agent_id_feature=false"
@@ -135,7 +135,7 @@ class Offer:
         """Raise ConfigError if a client may not have `num_envs` environments; joint ones have a session each."""
         most = self.capacity if joint else self.most
         what = f"vec.num_envs: {num_envs} environments are more than the {most} that a client may have"
-        remedy = "ask for fewer, or start the server with a larger vec.num_envs"
+        remedy = "request fewer, or start the server with a larger vec.num_envs"
         require(num_envs <= most, f"{what} at vec.address={self.address}; {remedy}")
 
     def arguments(self, spec: EnvSpec) -> dict[str, Any]:
@@ -178,15 +178,15 @@ def replace_arguments(spec: EnvSpec, arguments: Any) -> EnvSpec:
     """
     wrappers: list[dict[str, Any]] = spec.fields["wrappers"]
     kwargs, others = arguments
-    require(len(others) == len(wrappers), f"arguments are of {len(others)} wrappers, and {len(wrappers)} are served")
+    require(len(others) == len(wrappers), f"arguments are for {len(others)} wrappers, expected {len(wrappers)}")
     for theirs, own in zip([kwargs, *others], [spec.fields["kwargs"], *wrappers], strict=True):
         for key, value in theirs.items():
-            text = "only the server may choose text, which may name a file"
+            text = "only the server may set text, which may be a file name"
             same = encode(value) == encode(own.get(key))
-            require(same or not _holds_text(value), f"arguments: {key}={value}: {text}; leave it out")
+            require(same or not _holds_text(value), f"arguments: {key}={value}: {text}; remove it")
     given = tuple({**other, "_target_": own["_target_"]} for other, own in zip(others, wrappers, strict=True))
     chosen = replace(spec, kwargs=kwargs, wrappers=given)
-    require(chosen.roles == spec.roles, f"arguments={arguments} give other spaces than those of {spec.id} as served")
+    require(chosen.roles == spec.roles, f"arguments={arguments} change the spaces of {spec.id}")
     return chosen
 
 

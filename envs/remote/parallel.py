@@ -61,7 +61,7 @@ class RemoteParallelEnv:
         """
         self.metadata: dict[str, Any] = {"render_modes": [], "name": "remote"}
         check_single_server([address] if isinstance(address, str) else address, world)
-        joint = f"agents={agents} needs a joint environment; set world, or leave agents out"
+        joint = f"agents={agents} needs a joint environment; set world, or remove agents"
         require(agents is None or world is not None, joint)
         self._endpoint = make_endpoint(address, token_file, tls or {}, wait_s)
         self.offer = self._endpoint.offers()[0]
@@ -103,7 +103,7 @@ class RemoteParallelEnv:
             VectorMisuse: no episode is running, an acting agent lacks a valid action, or another agent has one.
         """
         if self.over:
-            raise VectorMisuse("step: no episode has begun; call reset first")
+            raise VectorMisuse("step: no episode is running; call reset first")
         before = self.agents
         rows, reward, terminated, truncated, infos = self._open().step(self._pack(actions))
         ended = terminated | truncated
@@ -187,7 +187,7 @@ class RemoteParallelEnv:
     def _pack(self, actions: Mapping[str, Any]) -> NDArray[Any]:
         """Return the actions as rows; zeros for agents that do not act."""
         if strange := sorted(set(actions) - set(self.agents)):
-            raise VectorMisuse(f"step: an action is given for {strange}; living agents are {self.agents}")
+            raise VectorMisuse(f"step: got an action for {strange}; living agents are {self.agents}")
         if missing := [agent for agent in self.acting if agent not in actions]:
             raise VectorMisuse(f"step: no action for {missing}; pass one for each of {self.acting}")
         rows = self._actions.array

@@ -91,10 +91,10 @@ def read_token(token_file: str | None) -> str | None:
         try:
             mode, token = stat.S_IMODE(os.stat(token_file).st_mode), Path(token_file).read_text("latin-1").strip()
         except OSError as error:
-            raise ConfigError(f"{source} cannot be read ({error.strerror}); copy the server's") from error
+            raise ConfigError(f"{source} cannot be read ({error.strerror}); copy the server's token file") from error
         require(not mode & 0o077, f"{source} can be read by others (mode {mode:o}); chmod 600 {token_file}")
     good = token is None or (len(token) >= MIN_TOKEN_BYTES and token.isascii() and token.isprintable())
-    require(good, f"{source} must hold at least {MIN_TOKEN_BYTES} printable characters; a server makes one if absent")
+    require(good, f"{source} must hold at least {MIN_TOKEN_BYTES} printable characters; a server creates a missing one")
     return token
 
 
@@ -110,7 +110,7 @@ def make_token(token_file: str) -> None:
             os.link(temporary, token_file)
         os.unlink(temporary)
     except OSError as error:
-        raise ConfigError(f"token_file={token_file} cannot be written ({error.strerror})") from error
+        raise ConfigError(f"token_file={token_file} cannot be written ({error.strerror}); choose another") from error
 
 
 def check_server(local: bool, address: str, token: str | None, tls: Mapping[str, str], insecure: bool) -> None:

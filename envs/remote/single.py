@@ -30,7 +30,7 @@ class RemoteEnv(SingleAgentEnv):
             ConfigError: gRPC is not installed, or the server refuses.
             EnvError: it cannot be reached.
         """
-        require(render_mode is None, f"render_mode={render_mode}: servers do not render; leave it out")
+        require(render_mode is None, f"render_mode={render_mode}: servers do not render; remove it")
         self._remote = remote or RemoteParallelEnv(address, token_file, tls, wait_s)
         seats, id = self._remote.offer.seats, self._remote.offer.environment["id"]
         several = f"vec.address={address} serves {id} with {seats} agents; use RemoteParallelEnv"

@@ -29,8 +29,8 @@ def describe_space(space: Space) -> dict[str, Any]:
     """Return a space's class and constructor arguments as plain data; raise ConfigError for a custom class."""
     kind = type(space)
     if kind not in ARGUMENTS:
-        fix = "leave it out by env.without, or wrap the environment"
-        raise ConfigError(f"{kind.__name__} is a custom space, which clients do not know; {fix}")
+        fix = "exclude it with env.without=, or wrap the environment"
+        raise ConfigError(f"{kind.__name__} is a custom space, which clients do not support; {fix}")
     given = {argument: getattr(space, attribute) for argument, attribute in ARGUMENTS[kind].items()}
     return {"kind": kind.__name__, **{argument: _describe(value) for argument, value in given.items()}}
 

@@ -95,13 +95,13 @@ def _read_extension(code: int, content: bytes) -> Any:
             return _read_array(text, [], data)[()]
         case (4, list(items)):
             return tuple(items)
-    raise DecodeError(f"{code} is no extension type with such content")
+    raise DecodeError(f"{code} is not a valid extension type")
 
 
 def _read_array(text: str, shape: list[int], data: bytes) -> Any:
     if not DTYPES.fullmatch(text):
-        raise DecodeError(f"{text!r} is no dtype")
+        raise DecodeError(f"{text!r} is not a dtype")
     dtype = np.dtype(text)
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data):
-        raise DecodeError(f"{len(data)} bytes where an array {shape} of {text} is announced")
+        raise DecodeError(f"{len(data)} bytes, expected an array {shape} of {text}")
     return np.frombuffer(bytearray(data), dtype, math.prod(shape)).reshape(shape)

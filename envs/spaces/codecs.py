@@ -196,21 +196,21 @@ class NumericCodec(Codec):
         try:
             array = np.asarray(value)
         except ValueError:
-            raise SpaceMismatch(f"a ragged {type(value).__name__}{at} where shape {shape} is declared") from None
+            raise SpaceMismatch(f"a ragged {type(value).__name__}{at}, expected shape {shape}") from None
         if array.shape != shape:
-            raise SpaceMismatch(f"shape {array.shape}{at} where {shape} is declared")
+            raise SpaceMismatch(f"shape {array.shape}{at}, expected {shape}")
         whole = array.dtype.kind in "iu" and self.base.kind in "iu"
         if not whole and not np.can_cast(array.dtype, self.base, "same_kind"):
-            raise SpaceMismatch(f"dtype {array.dtype}{at} where {self.base} is declared")
+            raise SpaceMismatch(f"dtype {array.dtype}{at}, expected {self.base}")
         cast = array.astype(self.base, copy=False)
         if whole and (cast != array).any():
-            raise SpaceMismatch(f"{array[cast != array].flat[0]}{at} where {self.base} is declared")
+            raise SpaceMismatch(f"{array[cast != array].flat[0]}{at}, expected {self.base}")
         if choices and self.kind in ("choice", "choices"):
             low, high = self._low, self._high
             for k in np.argwhere((cast < low) | (cast > high))[:1].tolist():
                 own = tuple(k[len(rows) :])
                 got = f"{cast[tuple(k)]}{at_path((*self.path, *own))}"
-                raise SpaceMismatch(f"{got} where {low[own]} to {high[own]} is declared")
+                raise SpaceMismatch(f"{got}, expected {low[own]} to {high[own]}")
         return cast
 
     def reader(self, views: Views) -> Read:
@@ -281,7 +281,7 @@ def out_of_range_check(codec: NumericCodec, most: int | None = None) -> Callable
 
 
 def _other_structure(error: Exception) -> SpaceMismatch:
-    return SpaceMismatch(f"another structure than is declared ({type(error).__name__}: {error})")
+    return SpaceMismatch(f"another structure than the space ({type(error).__name__}: {error})")
 
 
 def dotted(path: Path) -> str:

@@ -67,7 +67,7 @@ class Layout:
         kept, root = builder.build(space, (), ())
         builder.finish()
         leaves = tuple(root.leaves(0))
-        require(bool(leaves), f"nothing of {space} is left; shorten env.without")
+        require(bool(leaves), f"env.without removes all of {space}; shorten it")
         return cls(leaves, root.dtype.itemsize, isinstance(kept, spaces.Box), kept, root)
 
     @property
@@ -184,18 +184,16 @@ class _Builder:
         if space.dtype is not None and np.dtype(space.dtype).kind == "U":
             return space, TextCodec(path, lead, self._bound(space, path, int)[0])
         raise ConfigError(
-            f"{_named(path)} is a {type(space).__name__}, whose elements have no known form; "
+            f"{_named(path)} is a {type(space).__name__}, which is not supported; "
             f"{self._leave_out(path)}wrap the environment"
         )
 
     def finish(self) -> None:
         """Raise ConfigError for an unknown path or a missing bound."""
         for path in sorted(self.bounds.keys() - self.varying):
-            raise ConfigError(
-                f"{self.key}.{path} is no text, sequence or graph that takes a bound; {nearest(path, self.varying)}"
-            )
+            raise ConfigError(f"{self.key}.{path} is not a text, sequence or graph; {nearest(path, self.varying)}")
         for path in sorted(self.without - self.paths):
-            raise ConfigError(f"env.without={path} is no part of the space; {nearest(path, self.paths)}")
+            raise ConfigError(f"env.without={path} is not a part of the space; {nearest(path, self.paths)}")
         for text in self.unbounded:
             raise ConfigError(text)
 
@@ -233,7 +231,7 @@ class _Builder:
     def _leave_out(self, path: Path) -> str:
         """Return a remedy for a component of an observation; actions cannot be left out."""
         at = _key(path)
-        return f"leave it out by env.without=[{at}], or " if self.key == "env.bounds" and at in self.paths else ""
+        return f"exclude it with env.without=[{at}], or " if self.key == "env.bounds" and at in self.paths else ""
 
 
 def _kind(box: spaces.Box) -> Kind:

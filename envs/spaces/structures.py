@@ -72,15 +72,15 @@ class RecordCodec(Codec):
         at = at_path(self.path)
         if self.size is not None:
             if not isinstance(element, Sequence):
-                raise SpaceMismatch(f"{type(element).__name__}{at} where a tuple of {self.size} is declared")
+                raise SpaceMismatch(f"{type(element).__name__}{at}, expected a tuple of {self.size}")
             if len(element) != self.size:
-                raise SpaceMismatch(f"{len(element)} parts{at} where {self.size} are declared")
+                raise SpaceMismatch(f"{len(element)} parts{at}, expected {self.size}")
         elif not isinstance(element, Mapping):
-            raise SpaceMismatch(f"{type(element).__name__}{at} where a mapping is declared")
+            raise SpaceMismatch(f"{type(element).__name__}{at}, expected a mapping")
         for key in self.codecs if self.size is None else ():
             if key not in element:
                 name = at_path((*self.path, key)).removeprefix(" at ") if self.path else repr(key)
-                raise SpaceMismatch(f"no {name}, which is declared")
+                raise SpaceMismatch(f"no {name}, which the space contains")
 
     def _each(self, views: Views) -> Sequence[Views]:
         return views if isinstance(views, tuple) else list(views.values())

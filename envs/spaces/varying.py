@@ -62,7 +62,7 @@ class VaryingCodec(Codec):
         write, rows = self.write(views), len(first(views))
         if not isinstance(batch, Sequence | np.ndarray) or len(batch) != rows:
             got = f"{len(batch)}" if isinstance(batch, Sequence | np.ndarray) else f"{type(batch).__name__}"
-            raise SpaceMismatch(f"{got}{at_path(self.path)} where a sequence of {rows} is declared")
+            raise SpaceMismatch(f"{got}{at_path(self.path)}, expected a sequence of {rows}")
         for row, element in enumerate(batch):
             write(row, element)
 
@@ -89,11 +89,9 @@ class TextCodec(VaryingCodec):
 
         def write(index: Index, element: Any) -> None:
             if not isinstance(element, str):
-                raise SpaceMismatch(f"{type(element).__name__}{at_path(self.path)} where a text is declared")
+                raise SpaceMismatch(f"{type(element).__name__}{at_path(self.path)}, expected a text")
             if len(element) > self.most:
-                raise SpaceMismatch(
-                    f"{len(element)} characters{at_path(self.path)} where {self.most} at most are declared"
-                )
+                raise SpaceMismatch(f"{len(element)} characters{at_path(self.path)}, expected at most {self.most}")
             views[index] = element
 
         return write
@@ -125,7 +123,7 @@ class OneOfCodec(VaryingCodec):
             chosen = element[0] if isinstance(element, tuple | list) and len(element) == 2 else None
             if not isinstance(chosen, int | np.integer) or not 0 <= chosen < len(writes):
                 got = repr(chosen) if chosen is not None else f"{type(element).__name__}"
-                raise SpaceMismatch(f"{got}{at_path(self.path)} where one of {len(writes)} with its value is declared")
+                raise SpaceMismatch(f"{got}{at_path(self.path)}, expected one of {len(writes)} with its value")
             clear(arrays[tag[index]], index)
             writes[chosen](index, element[1])
             tag[index] = chosen
@@ -224,11 +222,11 @@ class GraphCodec(VaryingCodec):
 
         def write(index: Index, element: Any) -> None:
             if not isinstance(element, GraphInstance):
-                raise SpaceMismatch(f"{type(element).__name__}{at_path(self.path)} where a GraphInstance is declared")
+                raise SpaceMismatch(f"{type(element).__name__}{at_path(self.path)}, expected a GraphInstance")
             at = deeper(index)
             nodes = self.node.count_rows(element.nodes)
             if element.edges is not None and self.edge is None:
-                raise SpaceMismatch(f"edges{at_path(self.path)} where none are declared")
+                raise SpaceMismatch(f"edges{at_path(self.path)}, expected none")
             edges = -1 if self.edge is None or element.edges is None else self.edge.count_rows(element.edges)
             if nodes > self.most[0]:
                 raise _overflow(nodes, "nodes", self)
@@ -274,6 +272,4 @@ def clear(arrays: Sequence[Array], index: Any) -> None:
 
 def _overflow(count: int, what: str, codec: "SequenceCodec | GraphCodec") -> SpaceMismatch:
     """Return the error for an element above its bound."""
-    return SpaceMismatch(
-        f"{count} {what}{at_path(codec.path)} where {codec.most} at most are declared; raise {codec.key}"
-    )
+    return SpaceMismatch(f"{count} {what}{at_path(codec.path)}, expected at most {codec.most}; increase {codec.key}")

@@ -57,7 +57,7 @@ class Rules:
         """Validate the fields."""
         check_fields(self)
         most, half = self.snakes * self.longest + self.food, self.width * self.height // 2
-        what = f"{self.snakes} snakes of {self.longest} cells and {self.food} pieces of food may take {most} cells"
+        what = f"{self.snakes} snakes of {self.longest} cells and {self.food} pieces of food may fill {most} cells"
         require(most <= half, f"{what}, but half of a {self.width} x {self.height} field has {half}; use fewer")
 
 

@@ -209,5 +209,5 @@ def check_rows(layout: Layout | SeatRows, rows: NDArray[Any], count: int) -> Non
     if rows.shape != (count,):
         raise VectorMisuse(f"send: got rows of shape {rows.shape} for {count} environments; pass one row each")
     if rows.dtype.itemsize != layout.itemsize:
-        what = f"rows of {rows.dtype.itemsize} bytes where {layout.itemsize} are declared"
+        what = f"rows of {rows.dtype.itemsize} bytes, expected {layout.itemsize}"
         raise VectorMisuse(f"send: got {what}; lay them out by the environment's EnvSpec.actions")

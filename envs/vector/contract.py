@@ -113,7 +113,7 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
             VectorMisuse: not supported by this vector.
         """
         if list(numbers) != list(range(self.worlds)):
-            raise VectorMisuse(f"renumber: {type(self).__name__} keys seeds by rows alone; choose vec=multiprocess")
+            raise VectorMisuse(f"renumber: {type(self).__name__} derives seeds from rows only; use vec=multiprocess")
 
     def state_dict(self) -> dict[str, Any] | None:
         """Return the state as arrays and plain data, or None if it cannot be saved.
@@ -202,7 +202,7 @@ def batch_rows(space: Space, num_envs: int, seats: Sequence[int]) -> Space:
 def check_open(venv: VectorEnv, verb: str) -> None:
     """Raise VectorMisuse if a vector environment is closed."""
     if venv.closed:
-        raise VectorMisuse(f"{verb}: this vector environment is closed; make a new one")
+        raise VectorMisuse(f"{verb}: this vector environment is closed; create a new one")
 
 
 def read_seeds(seed: Seeds, num_envs: int) -> list[int | None]:

@@ -197,7 +197,7 @@ class MultiAgentSlots(EnvSlots):
         listed = set(env.agents)
         if strange := listed - self._seat.keys():
             names = ", ".join(sorted(map(str, strange)))
-            raise EnvError(f"world {i} ({self._spec.id}) has agents {names}, which its possible_agents do not name")
+            raise EnvError(f"world {i} ({self._spec.id}) has agents {names}, which are not in its possible_agents")
         return listed
 
     def _acting(self, env: Any, k: int, living: set[Any]) -> set[Any]:

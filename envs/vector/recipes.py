@@ -138,8 +138,8 @@ class Gymnasium(Vec):
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
-        what = f"vec=gymnasium supports one agent, and env.id={spec.id} has {spec.seats}"
-        require(spec.seats == 1, f"{what}; choose vec=serial or vec=multiprocess")
+        what = f"vec=gymnasium supports one agent, but env.id={spec.id} has {spec.seats}"
+        require(spec.seats == 1, f"{what}; use vec=serial or vec=multiprocess")
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> BatchedVectorEnv:
         """Build the environments; without `copy`, observations are valid until the next step."""
@@ -196,7 +196,7 @@ class Native(Vec):
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
         what = f"env.metrics={list(spec.metrics)}: native environments have no infos"
-        require(not spec.metrics, f"{what}; leave it out, or choose vec=serial")
+        require(not spec.metrics, f"{what}; remove it, or use vec=serial")
         # Imported here: other recipes do not need the compiled library.
         from paddock.envs.native import library
 

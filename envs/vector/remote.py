@@ -39,9 +39,12 @@ class Remote(Vec):
         named = self.agents is None or self.world is not None
         require(named, f"agents={self.agents} needs the name of a joint environment; set world=NAME")
         addresses = (self.address,) if isinstance(self.address, str) else tuple(map(str, self.address))
-        require(bool(addresses), "address=[] names no server; such as 127.0.0.1:3003")
+        require(bool(addresses), "address=[] is empty; set it, such as address=127.0.0.1:3003")
         check_single_server(addresses, self.world)
-        require(len(addresses) <= self.num_envs, f"num_envs={self.num_envs} is less than {len(addresses)} addresses")
+        require(
+            len(addresses) <= self.num_envs,
+            f"num_envs={self.num_envs} must be at least {len(addresses)}, one per address",
+        )
         object.__setattr__(self, "address", addresses)
         object.__setattr__(self, "tls", freeze(dict(self.tls)))
         object.__setattr__(self, "agents", None if self.agents is None else tuple(self.agents))
@@ -100,14 +103,14 @@ def is_shared(vec: object) -> TypeGuard[Remote]:
 
 def check_unshared(vec: object, plays: str) -> None:
     """Raise ConfigError if a recipe's environments are shared with other clients; `plays` says why they cannot be."""
-    what = f"vec.world={getattr(vec, 'world', None)}: an agent belongs to one client, and {plays}"
-    require(not is_shared(vec), f"{what}; leave it out, or choose an algorithm that learns from rollouts, as algo=ppo")
+    what = f"vec.world={getattr(vec, 'world', None)}: an agent is controlled by one client, but {plays}"
+    require(not is_shared(vec), f"{what}; remove it, or choose an algorithm that trains on rollouts, such as algo=ppo")
 
 
 def check_single_server(addresses: Sequence[str], world: str | None) -> None:
     """Raise ConfigError if a joint environment is given several servers, at which its clients would not meet."""
-    what = f"address={list(addresses)} names {len(addresses)} servers, and all clients of world={world} meet at one"
-    require(world is None or len(addresses) == 1, f"{what}; name it alone, or as file:PATH that it writes")
+    what = f"address={list(addresses)} lists {len(addresses)} servers, but all clients of world={world} must use one"
+    require(world is None or len(addresses) == 1, f"{what}; set only its address, or file:PATH that it writes")
 
 
 def make_endpoint(

@@ -80,8 +80,8 @@ class Layouts:
         own, other = spec.observations, self.observation
         require(
             own == other or (own.plain and other.plain),
-            f"env.id={spec.id}: observations are {self.observation_space} in this vec=, and {spec.spaces[0]} in "
-            "Gymnasium; choose vec=serial or vec=multiprocess",
+            f"env.id={spec.id}: observations are {self.observation_space} with this vec=, but {spec.spaces[0]} in "
+            "Gymnasium; use vec=serial or vec=multiprocess",
         )
 
 

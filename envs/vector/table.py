@@ -168,10 +168,10 @@ class Table:
             if OVER in waiting:
                 i = int(np.arange(self.num_envs)[rows][waiting.index(OVER)])
                 what = f"the episode of environment {i // self.seats}"
-                raise VectorMisuse(f"send: {what} is over; reset it first, by options={{'reset_mask': ...}}")
+                raise VectorMisuse(f"send: {what} has ended; reset it first with options={{'reset_mask': ...}}")
             raise VectorMisuse("send: the last send has not been received; call recv first")
         if not (distinct or isinstance(rows, slice)) and len(np.unique(rows)) != count:
-            raise VectorMisuse(f"send: env_ids={rows.tolist()} names an environment twice; name each once")
+            raise VectorMisuse(f"send: env_ids={rows.tolist()} contains an environment twice; pass each once")
         self._action.put(rows, actions, count)
 
     def pending(self, env_ids: Rows = None) -> RowIndex:

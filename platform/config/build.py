@@ -50,7 +50,7 @@ def _split(path: str, section: Section) -> tuple[Callable[..., Any], dict[str, A
     """Return the target of a section and its settings."""
     require(isinstance(section, Mapping), f"{path}={section!r} is not a mapping; choose an option of the group")
     target = section.get("_target_")
-    what = f"{path} has no _target_; name a class, such as `_target_: my_package.es.MyES`"
+    what = f"{path} has no _target_; set it to a class, such as `_target_: my_package.es.MyES`"
     if path.startswith("track."):
         what = f"{path}.{next(iter(section), '_target_')} needs track={path.removeprefix('track.')}"
     require(isinstance(target, str), what)

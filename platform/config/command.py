@@ -61,7 +61,7 @@ def run_and_flush(command: Callable[[], int | None]) -> int:
             raise
         _discard_output()
         what = f"cannot write {error.filename or 'the output'} ({error.strerror})"
-        return print_error(ConfigError(f"{what}: free disk space or choose another disk"), DISK_FULL)
+        return print_error(ConfigError(f"{what}; free disk space or choose another disk"), DISK_FULL)
     finally:
         if threading.active_count() > 1:
             threading.Thread(target=_exit_without_others, args=(code,), daemon=True).start()
@@ -121,7 +121,7 @@ def parse(command: str, arguments: Sequence[str], readers: Readers) -> tuple[lis
         elif os.path.exists(argument):
             runs.append(Path(argument))
         elif argument.startswith("-"):
-            raise ConfigError(f"{argument} is not an option of {command}: write keys as key=value (see --help)")
+            raise ConfigError(f"{argument} is not an option of {command}; write keys as key=value (see --help)")
         elif argument in readers:
             raise ConfigError(f"{argument} needs a value: {argument}={readers[argument][1]}")
         elif equals:
@@ -179,7 +179,7 @@ def read_count(text: str) -> int:
 def check_output(key: str, path: Path, suffixes: Sequence[str]) -> Path:
     """Return the absolute path of an output file; raise ConfigError if it cannot be written."""
     require(path.suffix in suffixes, f"{key}={path}: unsupported file type; allowed: *{', *'.join(suffixes)}")
-    require(not path.is_dir(), f"{key}={path} is a folder: name a file in it")
+    require(not path.is_dir(), f"{key}={path} is a folder; use a file in it")
     require(path.parent.is_dir(), f"{key}={path}: folder {path.parent} does not exist; create it or choose another")
     writable = os.access(path.parent, os.W_OK | os.X_OK)
     require(writable, f"{key}={path}: permission denied in {path.parent}; choose another folder")

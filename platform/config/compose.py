@@ -52,7 +52,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """
     arguments = make_argument_parser().parse_intermixed_args(words)
     actions = [name for name in ACTIONS if getattr(arguments, name)]
-    require(len(actions) < 2, f"--{' and --'.join(actions)} exclude each other: remove one")
+    require(len(actions) < 2, f"--{' and --'.join(actions)} are mutually exclusive; remove one")
     require(not arguments.resolve or arguments.cfg, "--resolve belongs to --cfg, as in --cfg job --resolve")
     require(not arguments.experimental_rerun, "--experimental-rerun is not supported; use python -m paddock.rerun RUN")
     check_sources(arguments)

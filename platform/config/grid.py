@@ -64,7 +64,7 @@ def compose_grid(arguments: argparse.Namespace) -> Grid | None:
         parsed = OverridesParser.create(loader).parse_overrides([*swept, *config.hydra.overrides.task])
     jobs = list(itertools.product(*map(_values, parsed)))
     for job, times in Counter(jobs).items():
-        require(times == 1, f"the sweep has {times} equal runs ({' '.join(job)}): list each value once")
+        require(times == 1, f"the sweep has {times} equal runs ({' '.join(job)}); list each value once")
     return Grid(loader, config, jobs)
 
 
@@ -75,7 +75,7 @@ def _values(override: Override) -> list[str]:
         return [f"{key}={override.get_value_element_as_str()}"]
     values = [f"{key}={value}" for value in override.sweep_string_iterator()] if override.is_discrete_sweep() else []
     remedy = "list values (KEY=1,2) or search with hydra/sweeper=optuna"
-    require(bool(values), f"{override.input_line} lists no values, which a grid needs: {remedy}")
+    require(bool(values), f"{override.input_line} lists no values, which a grid needs; {remedy}")
     return values
 
 
@@ -91,4 +91,4 @@ def check_sweep_file(loader: ConfigLoader, sweep: DictConfig, job: Sequence[str]
     had, has = (flatten(OmegaConf.to_container(config, resolve=False)) for config in configs)
     lost = [key for key in had.keys() | has.keys() if had.get(key) != has.get(key) and not key.startswith("hydra.")]
     remedy = "set it on the command line or in an experiment file"
-    require(not lost, f"{files[-1]} sets {', '.join(sorted(lost))}, which the sweep's processes do not get: {remedy}")
+    require(not lost, f"{files[-1]} sets {', '.join(sorted(lost))}, which the sweep's processes do not get; {remedy}")

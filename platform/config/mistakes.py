@@ -41,9 +41,9 @@ def explain(error: Exception, arguments: argparse.Namespace, loader: ConfigLoade
         group, option = missing.groups()
         hint = nearest(option, loader.get_group_options(group))
         return ConfigError(f"{option} is not an option of {group}; {hint}")
-    if typed := re.search(r"Error merging override ((\S+?)=\S*)", text):
+    if typed := re.search(r"Error merging override (\S+?=\S*)", text):
         kind = "list: [...]" if "ListConfig" in text else "mapping: {key: value}"
-        return ConfigError(f"{typed[1]} has the wrong type; {typed[2]} takes a {kind}")
+        return ConfigError(f"{typed[1]} must be a {kind}")
     if several := re.search(r"Ambiguous value for argument '([^=]+)=(.*?)'\n", text):
         key, values = several.groups()
         remedy = "add --multirun to run each"
@@ -59,7 +59,7 @@ def explain(error: Exception, arguments: argparse.Namespace, loader: ConfigLoade
     key, known = unknown.group(2), _known_keys(arguments, loader)
     group, _, option = key.rpartition(".")[0].partition(".")
     if group in known and option in loader.get_group_options(group) and f"{group}.{option}" not in known:
-        return ConfigError(f"{key} belongs to {group}={option}: add that option")
+        return ConfigError(f"{key} belongs to {group}={option}; add that option")
     return ConfigError(_explain_unknown(key, inner and inner.group(1), known))
 
 

@@ -45,7 +45,7 @@ def read_recipe(run: str, niche: int) -> dict[str, Any]:
     """
     read_config(Path(run))
     recipes = {event["niche"]: event["env"] for event in read_events(Path(run)) if event.get("event") == "birth"}
-    require(bool(recipes), f"run={run} has no niches in its events.jsonl: name the folder of a POET run")
+    require(bool(recipes), f"run={run} has no niches in its events.jsonl; use the folder of a POET run")
     require(niche in recipes, f"niche={niche} is not a niche of {run}; {list_numbers(recipes)}")
     return {"_target_": "paddock.envs.spec.EnvSpec", **recipes[niche]}
 

@@ -113,7 +113,7 @@ def evaluate(
         spec = build_matching_env(algorithm, read_env(read_config(run)["env"], env))
     else:
         spec = find_env(algorithm, run, target)
-    reason = "has no action distribution to sample from; leave stochastic= out"
+    reason = "has no action distribution to sample from; remove stochastic="
     require(not stochastic or can_draw(policy), f"stochastic=true: {type(algorithm).__name__} {reason}")
     evaluation = EvaluationSpec(spec, policy, max_steps, stochastic)
     film = None if video is None else film_episode(evaluation, seeds[0], video)
@@ -152,7 +152,7 @@ def _play_all(evaluation: EvaluationSpec, seeds: Sequence[int], workers: int | N
         cloudpickle.dumps(evaluation)
     except Exception as error:  # pickling a policy's attributes may raise anything
         reason = f"{type(evaluation.policy).__name__} cannot be pickled ({type(error).__name__}: {error})"
-        raise ConfigError(f"workers={workers}: {reason}; leave workers= out") from error
+        raise ConfigError(f"workers={workers}: {reason}; remove workers=") from error
     size = -(-len(seeds) // (workers if runs_natively(evaluation) else 4 * workers))
     shares: dict[int, Any] = {}
     with closing(

@@ -58,7 +58,7 @@ def _read(source: Path) -> Origin:
     """Read the policy of a run's newest checkpoint, or the initial policy stored in a run's folder."""
     if source.is_file():
         run = next((str(folder) for folder in source.parents if (folder / "config.yaml").exists()), "a run's folder")
-        require(source.name == INITIAL, f"it is a file; name {run}, or a run's {INITIAL}")
+        require(source.name == INITIAL, f"it is a file; use {run}, or a run's {INITIAL}")
         state = read(source)
         return Origin(restore(state["policy"]), state["facts"])
     config = read_config(source)

@@ -151,10 +151,10 @@ def play_matches(
     names = [player.name for player in players]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ConfigError(f"players: {twice} plays already; name each once")
+        raise ConfigError(f"players: {twice} is listed twice; list each player once")
     require(len(players) > 1, "players= is empty, and the run keeps no earlier versions; try players=random")
     deterministic = [player.name for player in players if player.deterministic]
-    lacking = f"{', '.join(deterministic)} has no action distribution to sample from; leave stochastic= out"
+    lacking = f"{', '.join(deterministic)} has no action distribution to sample from; remove stochastic="
     require(not (stochastic and deterministic), f"stochastic=true: {lacking}")
     pairs = list(itertools.combinations(range(len(players)), 2))
     pairs = pairs if round_robin else [(i, j) for i, j in pairs if i < len(own) <= j]

@@ -101,7 +101,7 @@ def write_matrix(
     out = check_output("matrix", out, FORMATS)
     recipe = Local(workers=workers, retries=3, task_timeout_s=None)
     kind = f"is a run of {type(algorithm).__name__}, which has no niches"
-    require(isinstance(algorithm, KeepsNiches), f"matrix={out}: {run} {kind}; name the folder of a POET run")
+    require(isinstance(algorithm, KeepsNiches), f"matrix={out}: {run} {kind}; use the folder of a POET run")
     with closing(recipe.open({"paddock"})) as pool:
         matrix = play_matrix(algorithm, pool, seeds, max_steps)
     write_output("matrix", out, matrix.encode(out.suffix))

@@ -28,7 +28,7 @@ def read_env(own: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]
     """
     overrides = [word.lstrip("+") for word in overrides]
     names = [word.removeprefix("env=") for word in overrides if word.startswith("env=")]
-    require(len(names) <= 1, f"env={names[-1] if names else ''} is given twice; name one")
+    require(len(names) <= 1, f"env={names[-1] if names else ''} is given twice; remove one")
     section = compose_sections(["env"], [f"env={names[0]}"])["env"] if names else own
     known = OmegaConf.create(dict(section), flags={"struct": True})
     if "kwargs" in known:  # may have any

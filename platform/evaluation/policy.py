@@ -127,7 +127,7 @@ class TrainedPolicy:
 
     def _sampling_policy(self, seed: Seed) -> Any:
         if not can_draw(self.policy):
-            raise ConfigError("this policy has no action distribution to sample from; leave deterministic=False out")
+            raise ConfigError("this policy has no action distribution to sample from; remove deterministic=False")
         if not isinstance(seed, np.random.Generator):
             if seed is not None:
                 self._own.bit_generator.state = np.random.default_rng(seed).bit_generator.state
@@ -144,7 +144,7 @@ def find_member(policy: Any, env: EnvSpec, of: str | None) -> tuple[Any, Layout,
         ConfigError: the name is unknown, or missing although the run has several policies.
     """
     if not isinstance(policy, JointPolicy):
-        require(of is None, f"of={of}: this run has a single policy for all agents; leave of= out")
+        require(of is None, f"of={of}: this run has a single policy for all agents; remove of=")
         return (policy, *spaces_of(env))
     member = policy.find(of)
     seat = next((seat for seat in range(env.seats) if policy.plays(seat) is member), 0)  # in a league, any seat

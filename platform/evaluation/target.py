@@ -99,15 +99,15 @@ def find_target(
     """
     kind = f"is a run of {type(algorithm).__name__}, which has no niches"
     if not isinstance(algorithm, KeepsNiches):
-        require(agent is None, f"agent={agent}: {run} {kind}; leave agent= out")
-        remedy = "leave niche= out, or name the POET run that has it: on=RUN"
+        require(agent is None, f"agent={agent}: {run} {kind}; remove agent=")
+        remedy = "remove niche=, or set on= to the POET run that has it"
         require(niche is None or on is not None, f"niche={niche}: {run} {kind}; {remedy}")
         if on is None:
             return None
     host = algorithm if on is None else load(on)[0]
     require(
         isinstance(host, KeepsNiches),
-        f"on={on} is a run of {type(host).__name__}, which has no niches; name the folder of a POET run",
+        f"on={on} is a run of {type(host).__name__}, which has no niches; use the folder of a POET run",
     )
     require(agent is None or niche is not None, f"agent={agent} needs a niche to play in; add niche=")
     there = _find("niche", niche, host, on or run)

@@ -80,7 +80,7 @@ def film_episode(evaluation: EvaluationSpec, seed: int, path: Path) -> Film:
         ConfigError: the environment cannot render.
     """
     draw_without_screen()
-    spec, remedy = evaluation.env, "leave video= out"
+    spec, remedy = evaluation.env, "remove video="
     with closing(spec.make()) as env:
         modes, fps = env.metadata.get("render_modes") or ["none"], env.metadata.get("render_fps") or 30
     # Checked first, as Gymnasium only warns about an unsupported render mode.

@@ -115,7 +115,7 @@ def _check_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> Finding:
             tracker.log(row)
             if bare := sorted(name for name in row.keys() - {"iteration", "step"} if "/" not in name):
                 what = f"iteration {number}: {bare[0]!r} has no group"
-                return Finding("FAIL", what, f"name it group/name, such as train/{bare[0]}")
+                return Finding("FAIL", what, f"rename it to group/name, such as train/{bare[0]}")
             if row["step"] < step:
                 what = f"iteration {number}: 'step' decreases from {_shown(step)} to {_shown(row['step'])}"
                 return Finding("FAIL", what, "count all environment steps so far")

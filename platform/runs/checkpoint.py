@@ -159,7 +159,7 @@ class Checkpoints:
         if damaged:
             end = self._folder.parent / "done.json"
             remedy = f"delete {self._folder}{f' and {end}' if end.exists() else ''} to start again"
-            raise CheckpointError(f"{damaged[0]}; all {len(damaged)} checkpoints are damaged: {remedy}")
+            raise CheckpointError(f"{damaged[0]}; all {len(damaged)} checkpoints are damaged; {remedy}")
         return None
 
 

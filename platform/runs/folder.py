@@ -187,7 +187,7 @@ def check_usable(path: Path, config: Mapping[str, Any], *, locked: bool = False,
                 check_format(path)
                 _check_same(path, config)
         elif path.is_dir() and any(child.name not in BEGUN for child in path.iterdir()):
-            raise FolderError(f"run.dir={path} is not empty and holds no run: choose an empty or a new folder")
+            raise FolderError(f"run.dir={path} is not empty and contains no run; choose an empty or a new folder")
         with tempfile.TemporaryFile(dir=next(parent for parent in (path, *path.absolute().parents) if parent.exists())):
             pass
         if not locked and (path / "lock").exists():
@@ -242,7 +242,7 @@ def read_config(path: Path, sections: Sequence[str] = ("algo", "env")) -> dict[s
         for section in sections:
             if not isinstance(config.get(section), dict):  # usually written by another program
                 what = f"{path / 'config.yaml'} does not belong to a run: it has no section {section}"
-                raise FolderError(f"{what}; name a run folder")
+                raise FolderError(f"{what}; use a run folder")
         return config
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise FolderError(f"{path / 'config.yaml'} is damaged ({error})") from error
@@ -252,7 +252,7 @@ def read_config(path: Path, sections: Sequence[str] = ("algo", "env")) -> dict[s
         inside, siblings = (_list_runs(folder) for folder in (path, path.parent))
         what = f"{path} is not a run folder" if path.exists() else f"no such run: {path}"
         if inside:
-            hint = f"it contains runs; name one, such as {min(inside)}"
+            hint = f"it contains runs; use one, such as {min(inside)}"
         elif siblings:
             near = closest(str(path), siblings)
             hint = f"did you mean {near!r}?" if near else f"runs here: {', '.join(siblings[:MAX_RUNS])}"

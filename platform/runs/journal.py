@@ -90,6 +90,6 @@ def read_rows(path: Path, *, strict: bool = False) -> Iterator[dict[str, Any]]:
     except OSError as error:
         raise FolderError(f"{path} cannot be read ({error.strerror})") from error
     if damaged and strict:
-        raise FolderError(f"{name_damage(path, damaged)}: restore the file from a copy of the run")
+        raise FolderError(f"{name_damage(path, damaged)}; restore the file from a copy of the run")
     if damaged:
         warn_of_damage(path, damaged)

@@ -129,7 +129,7 @@ def read_states(runs: Sequence[Path]) -> dict[Path, tuple[State, str]]:
 
 def _find(folders: Iterable[str | os.PathLike[str]]) -> list[Path]:
     paths = [Path(folder) for folder in folders]
-    require(bool(paths), "no folder given: name runs, multiruns or folders that contain runs")
+    require(bool(paths), "no folder given; pass runs, multiruns or folders that contain runs")
     return find_runs(*paths)
 
 

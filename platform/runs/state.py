@@ -75,7 +75,7 @@ def find_runs(*folders: Path) -> list[Path]:
     found: dict[Path, Path] = {}
     for folder in folders:
         if not os.path.isdir(folder):
-            raise ConfigError(f"{folder} is not a folder: name a run, a multirun or a folder that contains runs")
+            raise ConfigError(f"{folder} is not a folder; pass a run, a multirun or a folder that contains runs")
         runs = list(_walk(folder))
         if not runs:
             if not os.access(folder, os.R_OK | os.X_OK):

@@ -70,7 +70,7 @@ def submit(recipe: WorkerKeys, imports: Collection[str], folder: Path | None) ->
             raise PoolError(f"every job ended before its worker joined ({_state(ids)}); see {shown}") from error
         except TimeoutError as error:
             waited = f"no Slurm job started a worker within compute.wait_s={recipe.wait_s:g}"
-            raise PoolError(f"{waited} ({_state(_ids(cluster))}); raise it, or see {shown}") from error
+            raise PoolError(f"{waited} ({_state(_ids(cluster))}); increase it, or see {shown}") from error
 
 
 class SlurmWorkerJob(SLURMJob):

@@ -51,17 +51,17 @@ def claim_folder(sweep: DictConfig, arguments: argparse.Namespace) -> Iterator[N
 
 def check_folder(folder: str) -> None:
     """Raise ConfigError if the folder of a sweep cannot be created or written; create nothing."""
-    require(folder != "", f"{KEY}= is empty, which would put runs in /: name a folder or remove it")
+    require(folder != "", f"{KEY}= is empty, which would put runs in /; set a folder or remove it")
     path = Path(folder)
     for parent in path.absolute().parents:
-        require(not holds_run(parent), f"{KEY}={display_path(path)} lies inside a run folder: choose another")
+        require(not holds_run(parent), f"{KEY}={display_path(path)} is inside a run folder; choose another")
     try:
         there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
         what = f"{KEY}={display_path(path)} cannot be written ({error.strerror})"
-        raise ConfigError(f"{what}: choose another folder") from error
+        raise ConfigError(f"{what}; choose another folder") from error
 
 
 def print_resume_commands(folders: Iterable[Path]) -> None:
@@ -97,4 +97,4 @@ def _make_new(path: Path) -> Path:
         except FileExistsError:
             free, n = path.with_name(f"{path.name}-{n}"), n + 1
         except OSError as error:
-            raise ConfigError(f"{KEY}={path} cannot be created ({error.strerror}): choose another folder") from error
+            raise ConfigError(f"{KEY}={path} cannot be created ({error.strerror}); choose another folder") from error

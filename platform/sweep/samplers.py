@@ -35,7 +35,7 @@ def make_sampler(name: str, options: Mapping[str, Any], seed: int, number: int) 
     Raises:
         ConfigError: the name or an option is unknown, or a value is out of range.
     """
-    require(name in SAMPLERS, f"sampler={name} is unknown; {nearest(name, SAMPLERS)}")
+    require(name in SAMPLERS, f"sampler={name} is not an option; {nearest(name, SAMPLERS)}")
     trial_seed = (seed * 1_000_003 + number) % 2**32
     fixed: dict[str, Any] = {"seed": trial_seed}
     if name == "qmc":
@@ -45,7 +45,7 @@ def make_sampler(name: str, options: Mapping[str, Any], seed: int, number: int) 
 
 def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePruner:
     """Make a pruner; raise ConfigError for an unknown name or invalid options."""
-    require(name in PRUNERS, f"pruner={name} is unknown; {nearest(name, PRUNERS)}")
+    require(name in PRUNERS, f"pruner={name} is not an option; {nearest(name, PRUNERS)}")
     return _make(name, getattr(optuna.pruners, PRUNERS[name]), dict(options), {})
 
 

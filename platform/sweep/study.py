@@ -159,7 +159,7 @@ def open_storage(folder: Path, url: str | None) -> optuna.storages.BaseStorage:
     except Exception as error:  # the type depends on the database driver, which may be missing
         safe_url = hide_passwords(url)
         reason = one_line(error).replace(url, safe_url)
-        raise ConfigError(f"cannot open hydra.sweeper.storage={safe_url} ({reason}): check the URL") from error
+        raise ConfigError(f"cannot open hydra.sweeper.storage={safe_url} ({reason}); check the URL") from error
 
 
 def hide_passwords(text: str) -> str:

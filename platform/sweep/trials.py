@@ -186,7 +186,7 @@ class SweepSession:
             lacking = ["constraints", unknown[0]] if unknown else None
         if lacking is not None:
             key, name = lacking
-            hint = "it was not finite" if name in metrics else f"hydra.sweeper.{key}: {nearest(name, metrics)}"
+            hint = "its value was not finite" if name in metrics else f"hydra.sweeper.{key}: {nearest(name, metrics)}"
             why = f"its run in {display_path(run)} ended without {name}; {hint}"
             # Until a trial has values, a missing metric is treated as a misspelled name.
             return self._fail(trial, why, [], shared=name not in metrics and not self._has_values())

@@ -92,4 +92,4 @@ def find_videos(run_dir: Path) -> list[Path]:
 def require_package(name: str, remedy: str) -> None:
     """Raise ConfigError if a package is missing."""
     if importlib.util.find_spec(name) is None:
-        raise ConfigError(f"track needs the package {name}: {remedy}")
+        raise ConfigError(f"track needs the package {name}; {remedy}")

@@ -289,7 +289,7 @@ def test_losing_everyone_ends_the_run_with_the_reason() -> None:
 def test_parameters_that_are_no_numbers_end_the_run_in_a_line() -> None:
     es = ES(**settings())
     es.learning_rate = 1e308  # further than settings may go
-    said = r"^in update 1 a parameter is (-?inf|nan): learning has diverged; lower algo.learning_rate, or look at .*$"
+    said = r"^in update 1 a parameter is (-?inf|nan): training diverged; reduce algo.learning_rate, .*$"
     with pytest.raises(Diverged, match=said):
         advance(es, 2)
     assert es.iteration == 0 and np.isfinite(es.mean).all()

@@ -267,7 +267,7 @@ def test_its_environment_is_what_its_members_see() -> None:
 
 def test_the_policies_are_those_of_the_leader_and_of_the_best_ever() -> None:
     algo = algorithm(*TINY)
-    with pytest.raises(ConfigError, match="which=best is not known before the first round"):
+    with pytest.raises(ConfigError, match="which=best is unknown before the first round; use which=last"):
         algo.policy("best")
     advance(algo, 3)
     last, best = algo.policy("last").parameters, algo.policy("best").parameters
@@ -321,7 +321,7 @@ def test_a_lost_member_leads_nobody_by_the_score_of_another() -> None:
 
 
 def test_without_any_member_left_the_run_ends() -> None:
-    with pytest.raises(MembersLost, match="all members were lost; the first: WorkerLost: its worker died"):
+    with pytest.raises(MembersLost, match="all members were lost; first error: WorkerLost: its worker died"):
         advance(algorithm(*TINY, pool=Losing(0, 1, 2, 3)), 1)
 
 
@@ -332,7 +332,7 @@ def test_without_any_member_left_the_run_ends() -> None:
     ("word", "said"),
     [
         ("algo.members=1", "algo.members=1 must be at least 2"),
-        ("algo.quantile=0.6", r"algo.quantile=0.6 must lie in \[0, 0.5\]"),
+        ("algo.quantile=0.6", r"algo.quantile=0.6 must be in \[0, 0.5\]"),
         ("algo.factors=[1.25]", r"algo.factors=\[1.25\] must be positive, some below and some above 1"),
         ("+algo.explore.clip_cof={choices: [1, 2]}", "algo.explore: clip_cof is not .* mean 'clip_coef'"),
         (
@@ -503,7 +503,7 @@ def test_a_disk_too_small_for_all_replays_is_refused_at_start(
     assert call_main(*words, "algo.member.buffer_size=100000") == 2  # 3.2 MB each
     (line,) = capfd.readouterr().err.splitlines()
     assert "for each of 3 members" in line and not run.exists()
-    fits = re.search(r"take at most (\d+), or", line)
+    fits = re.search(r"use at most (\d+), or", line)
     assert fits is not None and 60_000 < int(fits[1]) < 83_333  # 8 MB by 3 and by 32 bytes, less a file each
     assert call_main(*words, f"algo.member.buffer_size={fits[1]}", "dry_run=true") == 0
     assert "replay each" in capfd.readouterr().out

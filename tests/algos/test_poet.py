@@ -310,7 +310,7 @@ def test_rejected_environments_are_not_niches(whole: tuple[POET, str, str]) -> N
     ("change", "line"),
     [
         ({"population": 7}, "population=7 is odd, but members come in mirrored pairs; try 8"),
-        ({"sigma_floor": 0.2}, r"sigma_floor=0.2 must lie in \[0, sigma=0.1\]"),
+        ({"sigma_floor": 0.2}, r"sigma_floor=0.2 must be in \[0, sigma=0.1\]"),
         ({"criterion_low": 70.0}, "criterion_low=70.0 must not be above criterion_high=59.0"),
     ],
 )

@@ -195,7 +195,7 @@ def test_jobs_end_by_themselves_when_their_run_is_killed(begin: Begin, slurm: Sl
     [
         (
             ["+compute.additional.begin=now+1hour", "compute.wait_s=2"],
-            ["no Slurm job started a worker within compute.wait_s=2", "PENDING BeginTime", "raise it"],
+            ["no Slurm job started a worker within compute.wait_s=2", "PENDING BeginTime", "increase it"],
             False,
         ),
         (

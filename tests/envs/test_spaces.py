@@ -208,22 +208,22 @@ ELEMENT: dict[str, Any] = {
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a shape that would broadcast": (
         {"a": (np.zeros(1, F4), np.zeros((2, 2), U1))},
-        r"shape (1,) at ['a'][0] where (2,) is declared",
+        r"shape (1,) at ['a'][0], expected (2,)",
     ),
     "a number too large for a byte": (
         {"a": (np.zeros(2, F4), np.full((2, 2), 300))},
-        "300 at ['a'][1] where uint8 is declared",
+        "300 at ['a'][1], expected uint8",
     ),
-    "a part too many": ({"a": (np.zeros(2, F4), 0, 0)}, "3 parts at ['a'] where 2 are declared"),
-    "a choice that is none": ({"n": 0}, "0 at ['n'] where 1 to 4 is declared"),
+    "a part too many": ({"a": (np.zeros(2, F4), 0, 0)}, "3 parts at ['a'], expected 2"),
+    "a choice that is none": ({"n": 0}, "0 at ['n'], expected 1 to 4"),
     "a sequence too long": (
         {"s": (0, 1, 1)},
-        "3 items at ['s'] where 2 at most are declared; raise env.bounds.s",
+        "3 items at ['s'], expected at most 2; increase env.bounds.s",
     ),
-    "an alternative that is none": ({"o": (2, 0)}, "2 at ['o'] where one of 2 with its value is declared"),
+    "an alternative that is none": ({"o": (2, 0)}, "2 at ['o'], expected one of 2 with its value"),
     "too many nodes": (
         {"g": GraphInstance(np.array([1, 2, 0]), None, None)},
-        "3 nodes at ['g'] where (2, 1) at most are declared; raise env.bounds.g",
+        "3 nodes at ['g'], expected at most (2, 1); increase env.bounds.g",
     ),
 }
 
@@ -253,7 +253,7 @@ def test_numbers_that_are_no_choices_are_refused_alone_and_among_many(wrong: lis
         lambda one: layout.pack(np.array([[1, 7], one]), rows, choices=True),
     ):
         enter([0, 5])
-        with pytest.raises(SpaceMismatch, match=r"^-?\d at \[[01]\] where (0 to 1|5 to 7) is declared$"):
+        with pytest.raises(SpaceMismatch, match=r"^-?\d at \[[01]\], expected (0 to 1|5 to 7)$"):
             enter(wrong)
 
 
@@ -263,25 +263,25 @@ REFUSED = {
         {},
         [],
         "the space at s is a Sequence, whose elements vary in size; set an upper bound by "
-        "+env.bounds.s=n, or leave it out by env.without=[s], or wrap the environment",
+        "+env.bounds.s=n, or exclude it with env.without=[s], or wrap the environment",
     ),
     "a sequence that is left out by a mistyped name": (
         spaces.Dict(seen=spaces.Dict(pile=spaces.Sequence(spaces.Discrete(2)))),
         {},
         ["seen.pil"],
-        "env.without=seen.pil is no part of the space; did you mean 'seen.pile'?",
+        "env.without=seen.pil is not a part of the space; did you mean 'seen.pile'?",
     ),
     "a bound for what has none": (
         spaces.Dict(speed=spaces.Discrete(2), say=Mission()),
         {"say": 3, "sya": 2},
         [],
-        "env.bounds.sya is no text, sequence or graph that takes a bound; did you mean 'say'?",
+        "env.bounds.sya is not a text, sequence or graph; did you mean 'say'?",
     ),
     "nothing left": (
         spaces.Dict(camera=spaces.Discrete(2)),
         {},
         ["camera"],
-        "nothing of Dict('camera': Discrete(2)) is left; shorten env.without",
+        "env.without removes all of Dict('camera': Discrete(2)); shorten it",
     ),
 }
 

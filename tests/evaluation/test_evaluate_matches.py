@@ -117,9 +117,9 @@ def test_policy_without_distribution_is_greedy_and_reported(turns: Path, values:
     Path("twin").symlink_to(values)
     _, out, _ = main(turns, f"players={values},twin", "episodes=2")
     assert f"sampled, as in training; deterministic for {values}, twin" in out
-    assert "games of two of them" not in out  # of those who met
+    assert "games of two such players" not in out  # of those who met
     _, out, _ = main(turns, f"players={values},twin", "episodes=2", "matrix=m.json")
-    assert f"deterministic: {values}, twin; without chance in the game, all" in out
+    assert f"deterministic: {values}, twin; in a game without chance, all" in out
     assert [player["drawn"] for player in json.loads(Path("m.json").read_text())["players"]] == [True, False, False]
 
 

@@ -188,7 +188,7 @@ def test_picture_is_drawn_for_a_single_niche(poet: Path) -> None:
 
 BAD = {
     "unknown niche": (["POET", "niche=99"], "niche=99 is not a niche of POET; known: 0, 1, "),
-    "niche of ES": (["ES", "niche=0"], "niche=0: ES is a run of ES, which has no niches; leave niche= out, or name"),
+    "niche of ES": (["ES", "niche=0"], "niche=0: ES is a run of ES, which has no niches; remove niche=, or set on="),
     "other spaces": (
         ["PENDULUM", "on=POET"],
         "has observations Box(4,) float32 and actions Discrete(2), but the policy",

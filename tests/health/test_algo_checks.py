@@ -103,7 +103,7 @@ FAULTS = {  # a fault: the line that fails, and a part of its message
     "ends": ("plan", "plan() ended after 2 of 4 iterations"),
     "a set": ("plan", "state_dict(): 'algorithm.seen' holds a set"),
     "text": ("metrics", "TypeError: metric 'drift/mood' is a str, not a number"),
-    "no group": ("metrics", "iteration 1: 'total' has no group; name it group/name, such as train/total"),
+    "no group": ("metrics", "iteration 1: 'total' has no group; rename it to group/name, such as train/total"),
     "from 0": ("metrics", "ValueError: metrics of iteration 0 follow those of 0"),
     "no step": ("metrics", "KeyError: 'step'"),
     "step falls": ("metrics", "iteration 2: 'step' decreases from 50 to 40"),

@@ -255,7 +255,7 @@ def test_an_unusable_folder_or_a_small_disk_ends_in_one_line(tmp_path: Path, mon
     with pytest.raises(ReplayError, match="cannot be written"):
         make(tmp_path / "file").append(World(3, 0).play(5))
     capacity = 10**13
-    with pytest.raises(ReplayError, match=r"buffer_size=\d+ takes [\d.]+ GB in .* take at most \d+"):
+    with pytest.raises(ReplayError, match=r"buffer_size=\d+ needs [\d.]+ GB in .* use at most \d+"):
         make(tmp_path, capacity=capacity).append(World(3, 0).play(5))
 
 

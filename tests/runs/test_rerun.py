@@ -68,9 +68,9 @@ def test_a_damaged_line_is_named_and_no_difference(copy: Path, tmp_path: Path) -
     other = shutil.copytree(copy, tmp_path / "other")
     lines = (copy / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (copy / "metrics.jsonl").write_bytes(b"".join([lines[0], b"\0" * 9 + b"\n", *lines[2:]]))
-    with pytest.raises(FolderError, match=r"metrics.jsonl: line 2 is damaged: restore"):
+    with pytest.raises(FolderError, match=r"metrics.jsonl: line 2 is damaged; restore"):
         compare(copy, other, 4)
-    with pytest.raises(FolderError, match=r"metrics.jsonl: line 2 is damaged: restore"):
+    with pytest.raises(FolderError, match=r"metrics.jsonl: line 2 is damaged; restore"):
         list(read_rows(copy / "metrics.jsonl", strict=True))
     assert [row["iteration"] for row in read_rows(copy / "metrics.jsonl")] == [1, 3, 4]
 

@@ -117,4 +117,4 @@ def test_an_interrupt_while_a_command_is_imported_prints_nothing(command: str, t
 def test_a_grid_is_not_kept_in_the_folder_of_a_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert call_main(*HERE, "budget.iterations=1", f"run.dir={tmp_path}/run") == 0
     assert call_main("-m", *HERE, "seed=1,2", f"hydra.sweep.dir={tmp_path}/run/grid") == 2
-    assert "lies inside a run folder" in capfd.readouterr().err
+    assert "is inside a run folder" in capfd.readouterr().err

@@ -121,11 +121,11 @@ def test_what_raises_in_learning_fails_and_is_told(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no algorithm given: add algo=NAME"),
+        ([], "no algorithm given; add algo=NAME"),
         (["algo=ppo", "sedes=3"], "sedes=3 is not an argument of sanity; did you mean 'seeds'?"),
         (["algo=ppo", "tasks=bandits"], "tasks=bandits is not a task of the suite; did you mean 'bandit'?"),
         (["algo=poet"], "algo/sanity=poet is not an option of algo/sanity"),
-        (["algo=ppo", "algo.gamma=2"], r"algo.gamma=2 must lie in \[0, 1\]"),
+        (["algo=ppo", "algo.gamma=2"], r"algo.gamma=2 must be in \[0, 1\]"),
     ],
 )
 def test_a_mistake_is_answered_in_one_line(arguments: list[str], message: str, call_command: Main) -> None:

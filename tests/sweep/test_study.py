@@ -23,7 +23,7 @@ def test_wrong_sweep_is_refused_before_anything_is_written(
         "algo.learning_rate=interval(-1, 1)": "algo.learning_rate=-1.0 must be positive",
         "algo.population=interval(16, 64)": "must be an integer",
         f"{SPACE} hydra.launcher.gpus=[-1]": "hydra.launcher.gpus=[-1] must be GPU numbers",
-        f"{SPACE} hydra.sweeper.sampler=tp": "hydra.sweeper.sampler=tp is unknown; did you mean 'tpe'?",
+        f"{SPACE} hydra.sweeper.sampler=tp": "hydra.sweeper.sampler=tp is not an option; did you mean 'tpe'?",
         f"{SPACE} hydra.sweeper.on_failure=go": "hydra.sweeper.on_failure='go' must be one of continue, stop",
         f"{SPACE} budget.iterations=null": "every trial needs a budget",
         f"{SPACE} run.dir=x": "run.dir=x would be shared by all trials",
@@ -61,7 +61,7 @@ def test_keys_of_a_sweep_file_that_no_run_would_have_are_refused(
     (tmp_path / "mine/sweep/own.yaml").write_text(OWN_SPACE.lstrip())
     line = [*TINY, *QUICK, "--config-dir", "mine", "sweep=own", "-m", "hydra.sweep.dir=sweep", "dry_run=true"]
     assert call_main(*line) == call_main(*line, "algo.learning_rate=0.05") == 2
-    remedy = "which the sweep's processes do not get: set it on the command line or in an experiment file"
+    remedy = "which the sweep's processes do not get; set it on the command line or in an experiment file"
     first, second = capfd.readouterr().err.splitlines()
     assert first == f"paddock: sweep=own sets algo.learning_rate, budget.iterations, {remedy}"
     assert second == f"paddock: sweep=own sets budget.iterations, {remedy}"

@@ -129,16 +129,16 @@ class FromReplay(OffPolicy):
         # With turns, a transition of n steps is stored only at its row's next turn.
         drawn = self.learning_starts - (span - 1 + waits) * rows
         whom = f" of {one.name}" if one.name else ""
-        remedy = f"raise it by {1 - drawn} or more"
+        remedy = f"increase it by {1 - drawn} or more"
         require(drawn >= 1, f"algo.learning_starts={self.learning_starts} leaves nothing{whom} to sample; {remedy}")
         require(
             self.batch_size <= self.buffer_size,
-            f"algo.buffer_size={self.buffer_size} is less than algo.batch_size={self.batch_size}; raise it",
+            f"algo.buffer_size={self.buffer_size} is less than algo.batch_size={self.batch_size}; increase it",
         )
         most = (self.num_steps + (self.n_step if waits else 0)) * rows
         require(
             self.buffer_size >= most,
-            f"algo.buffer_size={self.buffer_size} is less than {most}, all of a rollout; raise it",
+            f"algo.buffer_size={self.buffer_size} is less than the {most} transitions of a rollout; increase it",
         )
         inputs, head = architecture.inputs, architecture.head
         stored: dict[str, Any] = {

@@ -39,9 +39,9 @@ def check_disk(
     there = [path for path in (folder, *folder.absolute().parents) if path.exists()]
     free = max(shutil.disk_usage(there[0]).free - taken, 0) // members
     if (capacity - kept) * step_bytes + file_bytes > free:
-        what = f"algo.buffer_size={capacity} takes {format_bytes(capacity * step_bytes)} in {folder}"
+        what = f"algo.buffer_size={capacity} needs {format_bytes(capacity * step_bytes)} in {folder}"
         # A smaller replay has smaller files.
         fits = max(free - file_bytes, free * SHARE // (SHARE + 1)) // step_bytes + kept
-        left = f"where {format_bytes(free)} are left" + (f" for each of {members} members" if members > 1 else "")
-        left += f" beside {format_bytes(taken)} of checkpoints and others" if taken else ""
-        raise ReplayError(f"{what}, {left}; take at most {fits}, or another run.dir=")
+        left = f"where {format_bytes(free)} are free" + (f" for each of {members} members" if members > 1 else "")
+        left += f" besides {format_bytes(taken)} for checkpoints and other files" if taken else ""
+        raise ReplayError(f"{what}, {left}; use at most {fits}, or another run.dir=")

@@ -69,7 +69,7 @@ class Actors:
         require(1 <= groups <= N, f"groups={groups} must be between 1 and vec.num_envs={N}")
         require(N % groups == 0, f"groups={groups} does not divide vec.num_envs={N}; 1 always does")
         ahead = mode != "prefetch" or staleness >= 1
-        remedy = "use rollouts=inline, or algo.staleness=1 where the algorithm has it"
+        remedy = "use rollouts=inline, or algo.staleness=1 if the algorithm has it"
         require(ahead, f"rollouts=prefetch needs staleness >= 1; {remedy}")
         self._config = config if mode == "threads" else replace(config, device="cpu")
         self._pool = pool

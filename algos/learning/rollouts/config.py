@@ -52,8 +52,8 @@ def check_memory(config: RolloutConfig, rows: int) -> None:
     inputs = config.architecture.inputs
     row = np.dtype((inputs.dtype, inputs.shape)).itemsize  # the other fields are small
     nbytes, there = config.num_steps * rows * row, memory_bytes()
-    takes = f"num_steps={config.num_steps} of {rows} rows take {format_bytes(nbytes)}"
-    remedy = f"this machine has {format_bytes(there)} of memory; take at most {there // (rows * row)}"
+    takes = f"num_steps={config.num_steps} of {rows} rows need {format_bytes(nbytes)}"
+    remedy = f"this machine has {format_bytes(there)} of memory; use at most {there // (rows * row)}"
     require(nbytes <= there, f"{takes}, and {remedy}")
 
 
@@ -67,5 +67,5 @@ def limit_episodes(env: EnvSpec, vec: Vec) -> EnvSpec:
     training = env.in_training()
     same = training is env or spaces_of_rows(training) == spaces_of_rows(env)
     changed = f"env.training changes the spaces to {spaces_of_rows(training)}"
-    require(same, f"{changed}; set what changes them in env.kwargs instead")
+    require(same, f"{changed}; change the spaces with env.kwargs instead")
     return env

@@ -119,7 +119,7 @@ class Environments:
         if self._replayed and point.can_be_replayed:
             return self._replay(point)
         if iteration > 0:
-            log.warning("%s cannot restore running episodes: all are restarted", type(self.venv).__name__)
+            log.warning("%s cannot restore running episodes; all are restarted", type(self.venv).__name__)
             episode = point.episode + 1
             if self.venv.keyed:
                 self._view.take(*self.venv.begin(self._key, episode), episode)
@@ -162,7 +162,7 @@ class Environments:
         if not over.any():
             if point.seen and point.seen[0] != _checksum(self._view.state_dict()):
                 log.warning(
-                    "replayed actions gave other observations: state that outlives an episode, such as a wrapper's "
+                    "replayed actions gave other observations; state kept across episodes, such as a wrapper's "
                     "statistics, is lost on resume"
                 )
             return point

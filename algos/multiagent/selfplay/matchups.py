@@ -56,21 +56,21 @@ class SelfPlaySettings:
             ConfigError: a key is unknown or missing, or a value is not allowed.
         """
         for key, value in given.items():
-            require(key in KEYS, f"opponents.{key} is unknown; {nearest(str(key), KEYS)}")
+            require(key in KEYS, f"opponents.{key} is not a key of opponents; {nearest(str(key), KEYS)}")
             if key not in ("league", "fresh"):
-                allowed = "a number" if key == "newest" else "a whole number"
+                allowed = "a number" if key == "newest" else "an integer"
                 _check_number(f"opponents.{key}", value, allowed, whole=key != "newest")
         missing = [key for key in ("keep", "every") if key not in given]
         missing += [] if {"newest", "league"} & given.keys() else ["newest"]
         require(not missing, f"opponents: {', '.join(missing)} is missing; {SUCH_AS}")
-        both = "opponents.newest and opponents.league exclude each other; remove one"
+        both = "opponents.newest and opponents.league are mutually exclusive; remove one"
         require(not {"newest", "league"} <= given.keys(), both)
         try:
             if "league" in given:
                 names, matchups = _read_league(given["league"])
             else:
                 newest = given["newest"]
-                require(0 <= newest <= 1, f"newest={newest} must lie in [0, 1]")
+                require(0 <= newest <= 1, f"newest={newest} must be in [0, 1]")
                 names, matchups = ("",), (Matchup(0, 0, False, newest), Matchup(0, 0, True, 1 - newest))
             return cls(given["keep"], given["every"], names, matchups, _read_fresh(given.get("fresh"), names))
         except ConfigError as error:
@@ -159,10 +159,10 @@ def _read_league(league: Any) -> tuple[tuple[str, ...], tuple[Matchup, ...]]:
             close = nearest(str(word), [*names, *(f"{one}{EARLIER}" for one in names)])
             require(opponent in names, f"{known}; {close}")
             _check_number(f"league.{name}.{word}", share, "a number", whole=False)
-            require(0 <= share <= 1, f"league.{name}.{word}={share} must lie in [0, 1]")
+            require(0 <= share <= 1, f"league.{name}.{word}={share} must be in [0, 1]")
             matchups.append(Matchup(learner, names.index(opponent), bool(earlier), share))
     total = sum(matchup.share for matchup in matchups)
-    require(abs(total - 1) < 1e-6, f"league: shares sum to {total:g}; all shares together must sum to 1")
+    require(abs(total - 1) < 1e-6, f"league: shares sum to {total:g}; change them to sum to 1")
     return names, tuple(matchups)
 
 
@@ -177,7 +177,7 @@ def _read_fresh(fresh: Any, names: tuple[str, ...]) -> tuple[int, ...]:
     for name, iterations in fresh.items():
         known = f"fresh: '{name}' must be a policy of the league other than its first"
         require(str(name) in names[1:], f"{known}; {nearest(str(name), names[1:])}")
-        _check_number(f"fresh.{name}", iterations, "a whole number", whole=True)
+        _check_number(f"fresh.{name}", iterations, "an integer", whole=True)
         require(iterations >= 1, f"fresh.{name}={iterations} must be at least 1")
     return tuple(int(fresh.get(name, 0)) for name in names)
 
@@ -185,7 +185,7 @@ def _read_fresh(fresh: Any, names: tuple[str, ...]) -> tuple[int, ...]:
 def _check_number(name: str, value: Any, allowed: str, *, whole: bool) -> None:
     fits = isinstance(value, int) and not isinstance(value, bool)
     fits = fits or (not whole and isinstance(value, float))
-    require(fits, f"{name}={value!r} has the wrong type; allowed: {allowed}")
+    require(fits, f"{name}={value!r} must be {allowed}")
 
 
 def _format(value: Any) -> str:

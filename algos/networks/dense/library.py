@@ -48,7 +48,7 @@ class Vectors(ctypes.Structure):
 def load() -> ctypes.CDLL:
     """Load the library once per process; raise ConfigError if it is missing, outdated or broken."""
     found = environments.find_built(FOLDER, "_dense")
-    require(bool(found), "the library of dense networks is not built: install gcc and run pip install again")
+    require(bool(found), "the dense network library was not built; install gcc and run pip install again")
     return environments.open_library(found[0], ABI, FIND, "dense networks", "run pip install again")
 
 

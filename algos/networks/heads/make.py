@@ -46,14 +46,14 @@ def make_head(
     """
     numbers = find_distribution(distribution) if stochastic else None
     leaves = tuple(_leaf(leaf, path, numbers, chosen=stochastic or path in masked) for path, leaf in _walk(space, ()))
-    require(bool(leaves), f"env: action space {space} is empty; allowed: {ALLOWED}: wrap the environment")
+    require(bool(leaves), f"env: action space {space} is empty; allowed: {ALLOWED}; wrap the environment")
     return leaves[0] if not leaves[0].path else Composite(leaves, Layout.of(space, {}, ()))
 
 
 def find_distribution(name: str) -> type[Numbers]:
     """Return the class of a continuous distribution by name or dotted path; raise ConfigError if unknown."""
     key = "algo.continuous_distribution"
-    known = f"{key}={name} is unknown; {nearest(name, list(DISTRIBUTIONS))}, or the dotted path of a class"
+    known = f"{key}={name} is not an option; {nearest(name, list(DISTRIBUTIONS))}, or the dotted path of a class"
     require(name in DISTRIBUTIONS or "." in name, known)
     found: Any = resolve(DISTRIBUTIONS.get(name, name), key)
     require(isinstance(found, type) and issubclass(found, Numbers), f"{key}={name} must be a subclass of heads.Numbers")

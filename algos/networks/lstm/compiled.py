@@ -35,7 +35,7 @@ def find_functions() -> Any:
     try:
         return library.functions()
     except ConfigError as error:
-        log.warning("Training LSTMs in torch, which is slower: %s", error)
+        log.warning("training LSTMs in torch, which is slower: %s", error)
         return None
 
 

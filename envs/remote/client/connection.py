@@ -125,7 +125,7 @@ class Connection:
         self._close_stream()
         if self._failed_restarts >= MAX_FAILED_RESTARTS:
             what = f"{error}, as were {self._failed_restarts} servers before it at the same step"
-            raise EnvError(f"{what}; if the environment ends its process, serve vec=multiprocess")
+            raise EnvError(f"{what}; if the environment ends its process, start the server with vec=multiprocess")
         log.warning("vec=remote: %s; reconnecting for %g s", error, self._endpoint.wait_s)
         reason = [error]
 
@@ -153,7 +153,7 @@ class Connection:
             raise reason[0]
 
         try:
-            self._endpoint.retry(attempt, "it was lost")
+            self._endpoint.retry(attempt, "the session was lost")
         except BaseException:
             self._close_stream()  # an interrupted recovery must not be continued
             raise
@@ -234,7 +234,7 @@ class Connection:
         if not self._may_replay or (self.journal.full and self._session is not None):  # it may become reachable again
             raise error
         if self.journal.full:
-            raise EnvError(f"{error}, and its episodes exceed vec.journal_mb; raise it")
+            raise EnvError(f"{error}, and its episodes exceed vec.journal_mb; increase it")
 
     def _restart(self, address: str) -> None:
         """Open another session, replay the journal there, and repeat the pending orders."""

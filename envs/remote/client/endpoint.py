@@ -57,7 +57,7 @@ class Endpoint:
         """
         found = security.find_address(address)
         if found is None:
-            raise ConnectionLost(f"vec.address={address} names no server yet")
+            raise ConnectionLost(f"vec.address={address} does not contain a server yet")
         security.check_address(found)
         token = security.read_token(self.token_file)
         return security.connect(found, token, self.tls), security.token_metadata(token)
@@ -80,7 +80,7 @@ class Endpoint:
         except DecodeError as error:
             raise ConnectionLost(f"vec.address={address}: {error}") from None
         if not isinstance(answer, dict):
-            raise ConnectionLost(f"vec.address={address} does not answer with a mapping")
+            raise ConnectionLost(f"vec.address={address} sent an invalid answer")
         return answer
 
     def describe(self, address: str, like: Offer | None = None) -> Offer:
@@ -112,7 +112,7 @@ class Endpoint:
                 raise
 
         for _ in self.addresses:
-            offers.append(self.retry(attempt, "no server answers", "start one there, or name another address"))
+            offers.append(self.retry(attempt, "no server responds", "start one there, or use another address"))
         return offers
 
     def retry(self, attempt: Callable[[int], Any], reason: str, fix: str = RESUME) -> Any:

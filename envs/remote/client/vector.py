@@ -121,8 +121,8 @@ class RemoteVectorEnv(VectorEnv):
                 seeds[i] = SystemRandom().randrange(2**31)  # chosen here so that it is known
         shares = list(self._split(rows))
         if self._keyed and len(shares) < len(self._connections):  # episodes at the others would stay keyed
-            what = f"reset: after begin, it must reach all {len(self._connections)} servers, and reaches {len(shares)}"
-            raise VectorMisuse(f"{what}; reset an environment of each, or all")
+            what = f"reset: after begin, it must reach all {len(self._connections)} servers, not {len(shares)}"
+            raise VectorMisuse(f"{what}; reset environments of each server")
         self._finish_pending(rows)
         self._keyed = False
         orders = []

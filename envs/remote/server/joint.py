@@ -148,7 +148,7 @@ class JointEnv:
         owned = {seat for one in self.clients for seat in one.seats}
         if taken := ", ".join(self.agents[seat] for seat in sorted(seats) if seat in owned):
             free = ", ".join(agent for seat, agent in enumerate(self.agents) if seat not in owned) or "none"
-            raise VectorMisuse(f"{taken} is another client's in world {self.name}; free are {free}")
+            raise VectorMisuse(f"another client controls {taken} in world {self.name}; free: {free}")
         client = Client(id, list(seats), follows)
         self.clients.append(client)
         return client

@@ -90,7 +90,7 @@ class JointVectorEnv(VectorEnv):
         """
         joint, client = self.joint, self._client
         if client.follows:
-            raise VectorMisuse("reset: a joint world with autoreset is started by begin")
+            raise VectorMisuse("reset: a joint world with autoreset cannot be reset; call begin")
         with joint.changed:
             start: Start | None = Start(seed, dict(options or {}), id=id, next_seed=next_seed)
             past = self._past()
@@ -190,7 +190,7 @@ class JointVectorEnv(VectorEnv):
                 continue
             if given[row].tobytes() != past.actions[seat].tobytes():
                 agent = self.joint.agents[seat]
-                raise VectorMisuse(f"send: {agent} took another action before at this step of the joint world")
+                raise VectorMisuse(f"send: {agent} already took another action at this step of the joint world")
 
     def _has_outcome(self) -> bool:
         """Return whether an outcome is available; request the next episode if this one is over and restarts."""

@@ -69,7 +69,7 @@ class EnvironmentServer:
                 machines without token and encryption.
         """
         name = type(vec).__name__.lower()
-        fix = "serve vec=multiprocess, serial or native"
+        fix = "start the server with vec=multiprocess, serial or native"
         require(vec.seeded_slots, f"vec={name} cannot restore an episode; {fix}")
         self._spec, self._settings = spec, settings
         layouts = Layouts.of_seats(spec, spec.made.seats)
@@ -145,7 +145,7 @@ class EnvironmentServer:
     def _describe(self, asked: dict[str, Any], context: Any) -> dict[str, Any]:
         protocol = asked.get("protocol")
         if protocol != PROTOCOL:
-            what = f"the client speaks protocol {protocol}, and this server {PROTOCOL}"
+            what = f"the client uses protocol {protocol}, this server {PROTOCOL}"
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{what}; install the same version of paddock")
         capacity, free = self.sessions.capacity, self.sessions.capacity - self.sessions.rows
         return {**self._offer, "capacity": capacity, "free": free, "most": self.sessions.most}
@@ -178,7 +178,7 @@ class EnvironmentServer:
     def _play(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """Yield the answers to a client's frames."""
         if not self._streams.acquire(blocking=False):
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the limit of streams is reached")
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many open streams")
         stream = FrameStream(requests, context)
         try:
             yield from self._answer(stream, context)
@@ -195,7 +195,7 @@ class EnvironmentServer:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream must begin with its session")
         session = self.sessions.find(*first.header[:2])
         if session is None:
-            yield encode_frame(Kind.FAILED, [0, "session", "this server knows no such session"])
+            yield encode_frame(Kind.FAILED, [0, "session", "this server has no such session"])
             return
         if self._stopping.is_set():  # else the client would reconnect repeatedly while others finish
             context.abort(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")

@@ -142,7 +142,7 @@ class Session:
     def _take(self, frame: Frame) -> Iterator[bytes]:
         """Execute the next order, or repeat the answer to an earlier one."""
         if frame.kind not in ORDERS or [type(one) for one in frame.header[:2]] != [int, int]:
-            raise DecodeError(f"{frame.kind.name} with header {str(frame.header)[:80]} is no order")
+            raise DecodeError(f"{frame.kind.name} with header {str(frame.header)[:80]} is not a valid order")
         seq, acked = frame.header[:2]
         for one in [one for one in self._kept if one <= acked]:
             del self._kept[one]
@@ -151,7 +151,7 @@ class Session:
                 yield answer
             return
         if seq != self._accepted + 1:
-            raise DecodeError(f"order {seq} came where {self._accepted + 1} is due")
+            raise DecodeError(f"got order {seq}, expected {self._accepted + 1}")
         quiet = bool(frame.flags & QUIET)
         if frame.kind is Kind.STEP:
             yield from self._step(seq, frame, quiet)

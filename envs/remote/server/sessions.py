@@ -71,7 +71,7 @@ class Sessions:
             raise ConfigError(f"invalid request of a session: {error!r}") from None
         require(min(num_envs, groups) >= 1, f"num_envs={num_envs} and groups={groups} must be >= 1")
         id, world, arguments = asked.get("environment"), asked.get("world"), asked.get("arguments")
-        require(id == self._spec.id, f"{id} is requested, and this server has {self._spec.id}")
+        require(id == self._spec.id, f"{id} was requested, but this server has {self._spec.id}")
         free = arguments is None or (world is None and self._settings.free_arguments)
         require(free, "arguments are fixed by the server; start it with serve.free_arguments=true")
         rows = num_envs if world is None else 0  # a joint environment is reserved for its first client
@@ -144,10 +144,10 @@ class Sessions:
         if self._stopping.is_set():
             raise Unavailable("the server is shutting down")
         what = f"vec.num_envs={num_envs} is more than the {self.most} environments that a session may have here"
-        require(num_envs <= self.most, f"{what}; ask for fewer, or start the server with a larger vec.num_envs")
+        require(num_envs <= self.most, f"{what}; request fewer, or start the server with a larger vec.num_envs")
         if self.rows + num_envs > self.capacity or self._count + sessions > most:
             used = f"{self.rows} of {self.capacity} environments and {self._count} of {most} sessions are in use"
-            raise Unavailable(f"{used}, and {num_envs} more environments are requested")
+            raise Unavailable(f"{used}, but {num_envs} more environments were requested")
         self.rows += num_envs
         self._count += sessions
 
@@ -160,7 +160,7 @@ class Sessions:
             Unavailable: there is no capacity, or the client that has them is disconnected.
         """
         known = self._layouts.agents
-        require(len(known) > 1, f"{self._spec.id} has one agent, which cannot be shared; leave vec.world out")
+        require(len(known) > 1, f"{self._spec.id} has one agent, which cannot be shared; remove vec.world")
         good = agents and set(agents) <= set(known) and len(set(agents)) == len(agents)
         require(bool(good), f"agents={agents} must be distinct agents of {self._spec.id}: {', '.join(known)}")
         try:

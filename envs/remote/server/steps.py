@@ -143,7 +143,7 @@ class SessionEnvs:
         if len(encode(value)) > MAX_SIGNAL:
             raise DecodeError(f"the value of a signal has more than {MAX_SIGNAL} bytes")
         if not self._spec.made.takes_signals:
-            raise VectorMisuse(f"signal: {self._spec.id} takes none; give it a method receive_signal(key, value)")
+            raise VectorMisuse(f"signal: {self._spec.id} takes no signals; add a method receive_signal(key, value)")
         if self._joint is not None:
             self._joint.signal(number, key, value)
         else:

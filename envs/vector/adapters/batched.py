@@ -158,13 +158,13 @@ def make_batched(
         venv.close()
     name, own = target or f"the vector environment of {spec.id}", getattr(mode_of(venv), "value", None)
     needed = " or ".join(mode.value for mode in modes)
-    what = f"{name} supports autoreset_mode={own} only, and {needed} is needed"
-    raise ConfigError(f"{what}; choose vec=serial or vec=multiprocess")
+    what = f"{name} supports autoreset_mode={own} only, but {needed} is needed"
+    raise ConfigError(f"{what}; use vec=serial or vec=multiprocess")
 
 
 def check_whole(spec: EnvSpec, vec: str) -> None:
     """Raise ConfigError if the recipe needs single Python environments (wrappers, or `fresh`)."""
-    remedy = "choose vec=serial or vec=multiprocess"
+    remedy = "use vec=serial or vec=multiprocess"
     names = [dict(wrapper)["_target_"] for wrapper in spec.wrappers]
     require(not names, f"env.wrappers={names} cannot wrap the environments inside vec={vec}; {remedy}")
     cannot = f"env.fresh=true: vec={vec} cannot rebuild an environment for every episode"
@@ -184,7 +184,7 @@ def mode_of(venv: gymnasium.vector.VectorEnv) -> AutoresetMode | None:
 def _check_spaces(spec: EnvSpec, venv: gymnasium.vector.VectorEnv, target: str | None) -> None:
     spaces = spaces_of(venv)
     what = f"vec.target={target} has spaces {spaces}, and env.id={spec.id} has {spec.raw_spaces}"
-    require(target is None or spaces == spec.raw_spaces, f"{what}; name those of one task")
+    require(target is None or spaces == spec.raw_spaces, f"{what}; use the same task for both")
 
 
 def _entry_point(env_id: str) -> Callable[..., Any]:
@@ -195,7 +195,7 @@ def _entry_point(env_id: str) -> Callable[..., Any]:
         raise ConfigError(f"env.id={env_id} cannot be imported ({error}); {provide(error)}") from error
     entry = getattr(gymnasium.registry.get(name), "vector_entry_point", None)
     if entry is None:
-        remedy = "name its class in vec.target, or choose vec=serial or vec=multiprocess"
+        remedy = "set vec.target to its class, or use vec=serial or vec=multiprocess"
         raise ConfigError(f"env.id={env_id} has no vector environment; {remedy}")
     return load_env_creator(entry) if isinstance(entry, str) else entry
 
@@ -209,7 +209,7 @@ def _build(
         else:
             venv = gymnasium.make_vec(spec.id, num_envs, vectorization_mode="vector_entry_point", **arguments)
     except (*REFUSALS, gymnasium.error.Error) as error:
-        raise ConfigError(f"the vector environment of {spec.id} refuses {arguments}: {one_line(error)}") from error
+        raise ConfigError(f"the vector environment of {spec.id} rejects {arguments}: {one_line(error)}") from error
     given = f"vec.target gives a {type(venv).__name__}"
-    require(isinstance(venv, gymnasium.vector.VectorEnv), f"{given}; name a class of gymnasium.vector.VectorEnv")
+    require(isinstance(venv, gymnasium.vector.VectorEnv), f"{given}; use a subclass of gymnasium.vector.VectorEnv")
     return venv

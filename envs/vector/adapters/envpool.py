@@ -59,8 +59,8 @@ class EnvPoolVectorEnv(LockStepVectorEnv):
         Raises:
             ConfigError: EnvPool is not installed, lacks the task, or does not support the recipe.
         """
-        what = f"vec=envpool always restarts environments, and autoreset={autoreset.name} is needed"
-        require(autoreset is AutoresetMode.SAME_STEP, f"{what}; choose vec=serial or vec=multiprocess")
+        what = f"vec=envpool always restarts environments, but autoreset={autoreset.name} is needed"
+        require(autoreset is AutoresetMode.SAME_STEP, f"{what}; use vec=serial or vec=multiprocess")
         self._envpool = _import_envpool()
         self._task, options = _read(self._envpool, spec)
         self._options = {"num_envs": num_envs, "batch_size": num_envs, "num_threads": threads, **options}
@@ -71,13 +71,13 @@ class EnvPoolVectorEnv(LockStepVectorEnv):
                 spaces = made.gymnasium_observation_space, made.gymnasium_action_space
         except (TypeError, ValueError, AssertionError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
-            raise ConfigError(f"EnvPool's {self._task} refuses {options}: {reason}") from error
+            raise ConfigError(f"EnvPool's {self._task} rejects {options}: {reason}") from error
         self._wrap_vector(None, spec, spaces, num_envs, autoreset, packed)
 
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
         """Start an episode in every environment; with seeds, in a new pool."""
         if options:
-            raise VectorMisuse(f"reset: EnvPool takes no options, got {sorted(options)}; leave them out")
+            raise VectorMisuse(f"reset: EnvPool takes no options, got {sorted(options)}; remove them")
         seeds = read_seeds(seed, self.num_envs)
         given = [one for one in seeds if one is not None]
         if given and given != seeds:
@@ -157,11 +157,11 @@ def _read(envpool: Any, spec: EnvSpec) -> tuple[str, dict[str, Any]]:
     known = envpool.list_all_envs()
     if task not in known:
         hint = nearest(task.rpartition("/")[2], known)
-        raise ConfigError(f"{named} is no EnvPool task; {hint} If not, choose vec=multiprocess")
+        raise ConfigError(f"{named} is not an EnvPool task; {hint} Otherwise use vec=multiprocess")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         allowed = set(envpool.make_spec(task)._config_keys).difference(RESERVED)
     for key in options:
-        require(key in allowed, f"env.kwargs.{key} is no option of EnvPool's {task}; {nearest(key, allowed)}")
+        require(key in allowed, f"env.kwargs.{key} is not an option of EnvPool's {task}; {nearest(key, allowed)}")
     limit = {} if spec.max_episode_steps is None else {"max_episode_steps": spec.max_episode_steps}
     return task, options | limit

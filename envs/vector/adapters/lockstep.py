@@ -165,4 +165,4 @@ class LockStepVectorEnv(VectorEnv):
         rows = everyone[env_ids] if isinstance(env_ids, slice) else np.asarray(env_ids).tolist()
         if list(rows) != list(everyone):
             what = f"this backend steps its {self.num_envs} environments together, not {list(rows)}"
-            raise VectorMisuse(f"{verb}: {what}; leave env_ids out, or choose vec=serial or vec=multiprocess")
+            raise VectorMisuse(f"{verb}: {what}; remove env_ids, or use vec=serial or vec=multiprocess")

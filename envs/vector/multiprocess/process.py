@@ -53,7 +53,7 @@ class WorkerProcess:
             raise EnvError(text) from error
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             what = " ".join(f"env={job.spec.id} cannot be sent to a process ({error})".split())
-            raise ConfigError(f"{what}; choose vec=serial") from error
+            raise ConfigError(f"{what}; use vec=serial") from error
         self.child.limit_waits(max(timeout_s, 0.001))
 
     def send(self, message: bytes) -> bool:
@@ -86,8 +86,8 @@ class WorkerProcess:
         """Kill a process that has not answered for `waited_s`; return an error with its traceback."""
         where = self._where()
         self.child.kill()
-        what = f"{self._name(active_env)} gave no answer for {waited_s:g} s (vec.timeout_s)"
-        return EnvError(f"{what}; fix the environment, raise the limit, or set vec.restart=true\n{where}".rstrip())
+        what = f"{self._name(active_env)} did not respond for {waited_s:g} s (vec.timeout_s)"
+        return EnvError(f"{what}; fix the environment, increase the limit, or set vec.restart=true\n{where}".rstrip())
 
     def end(self, until: float, buffers: SharedBuffers) -> None:
         """Wait until a time for a process that was asked to end; log a warning if it does not."""

@@ -70,7 +70,7 @@ class Arena:
 
 def check_platform() -> None:
     """Raise ConfigError on systems without eventfd and memfd."""
-    require(sys.platform == "linux", f"vec=multiprocess needs Linux, and this is {sys.platform}; choose vec=serial")
+    require(sys.platform == "linux", f"vec=multiprocess needs Linux, but this is {sys.platform}; use vec=serial")
 
 
 class EventFd:

@@ -43,7 +43,7 @@ class ActorHandle:
     def call(self, method: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         """Start a call, and return a function that waits for its value or raises its error."""
         if self._closed:
-            raise PoolError("the object is closed; make another one")
+            raise PoolError("the object is closed; create another one")
         with collecting() as met:
             data = dump((method, args, kwargs))
         future: Future[Ended] = Future()

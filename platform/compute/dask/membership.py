@@ -107,7 +107,7 @@ class Membership:
             if self._refused_s > REFUSED_S:
                 address, fault = next(iter(self._refused.items()))
                 remedy = "fix this, and resume the run with run.dir=FOLDER"
-                self._dispatcher.fail(PoolError(f"all remaining workers are refused: {address} {fault}; {remedy}"))
+                self._dispatcher.fail(PoolError(f"all remaining workers were rejected: {address} {fault}; {remedy}"))
                 return
             self._give_up_stuck(passed_s)
             self._dispatcher.watch(passed_s)
@@ -175,7 +175,7 @@ class Membership:
         except PoolError as error:
             self._refused[address] = str(error)
             if self._announced is not None:
-                log.warning("refused worker %s: it %s", address, error)
+                log.warning("rejected worker %s: it %s", address, error)
         except (OSError, TimeoutError):
             await asyncio.sleep(RETRY_S)
         except Exception as error:

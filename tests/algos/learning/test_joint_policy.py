@@ -86,9 +86,9 @@ def test_members_of_several_roles_see_and_give_rows_of_their_own() -> None:
 
 
 def test_a_seat_without_a_player_or_a_player_of_two_roles_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"seats=\[0, 1\] must name one of 2 members for each of 4 seats"):
+    with pytest.raises(ConfigError, match=r"seats=\[0, 1\] must be indices below 2, one for each of 4 seats"):
         JointPolicy(MORTALS, [Truthful(), Lying()], [0, 1])
-    with pytest.raises(ConfigError, match=r"seats=\[0, 0, 0, 2\] must name one of 1 members"):
+    with pytest.raises(ConfigError, match=r"seats=\[0, 0, 0, 2\] must be indices below 1"):
         JointPolicy(MORTALS, [Truthful()], [0, 0, 0, 2])
     with pytest.raises(ConfigError, match=r"one policy cannot play \w+ and \w+, which have different spaces"):
         JointPolicy(SKIRMISH, [Third()], [0] * SKIRMISH.seats)

@@ -227,7 +227,7 @@ def test_learners_that_have_nothing_to_share_are_refused() -> None:
 @needs_gpu
 def test_more_learners_than_gpus_are_refused() -> None:
     count = torch.cuda.device_count()
-    with pytest.raises(ConfigError, match=f"algo.learners={count + 1} on device=cuda: torch sees {count} GPUs"):
+    with pytest.raises(ConfigError, match=f"algo.learners={count + 1} on device=cuda: PyTorch finds {count} GPUs"):
         make(device="cuda", learners=count + 1)
     with pytest.raises(ConfigError, match="not cuda:0; use device=cuda"):
         make(device="cuda:0", learners=2)

@@ -179,7 +179,7 @@ def test_who_learns_one_policy_for_all_begins_with_the_first_of_a_league() -> No
     begun = [weights.parameters[:policy].tobytes() for one in (alone, league) for weights in one.weights()]
     assert begun == [main, main, exploiter]
     other = build("league", against=LEAGUE.replace("exploiter", "hunter"))
-    with pytest.raises(ConfigError, match=r"this run needs hunter: .* league of algo"):
+    with pytest.raises(ConfigError, match=r"this run needs hunter; .* league of algo"):
         other.start_from(initial)
 
 
@@ -281,12 +281,12 @@ def test_versions_are_kept_in_turn_and_act_as_they_did(variant: str) -> None:
     [
         (["algo.opponents={keep: 3, every: 2}"], "opponents: newest is missing; such as opponents={keep: 10"),
         (["algo.opponents={keep: 0, every: 2, newest: 1}"], "opponents.keep=0 must be at least 1"),
-        (["algo.opponents={keep: 1, every: 2, newest: 1.5}"], "opponents.newest=1.5 must lie in [0, 1]"),
-        (["algo.opponents={keep: 1.5, every: 2, newest: 1}"], "opponents.keep=1.5 has the wrong type"),
+        (["algo.opponents={keep: 1, every: 2, newest: 1.5}"], "opponents.newest=1.5 must be in [0, 1]"),
+        (["algo.opponents={keep: 1.5, every: 2, newest: 1}"], "opponents.keep=1.5 must be an integer"),
         (["algo.opponents={keep: 1000000000000, every: 2, newest: 1}"], " GB of weights, but this machine has "),
         (
             ["algo.opponents={kep: 1, every: 2, newest: 1}"],
-            "opponents.kep is unknown; did you mean 'keep'",
+            "opponents.kep is not a key of opponents; did you mean 'keep'",
         ),
         (
             [AGAINST, "algo.policies={a: first, b: second}"],

@@ -135,7 +135,7 @@ def test_a_population_takes_it_in_every_member_and_poet_in_its_first_niche() -> 
         ),
         (["algo=es", *CARTPOLE], ["algo=ppo", *CARTPOLE], "observation_clip: 5.0, this run's: none; set algo.normal"),
         (["algo=ppo", *PENDULUM], ["algo=es", *PENDULUM, PLAIN], "numbers: gaussian, this run's: squashed_gaussian"),
-        (["algo=a2c", *CARTPOLE], ["algo=dqn", *CARTPOLE, TANH], "not action values, .*: choose a run of algo=dqn"),
+        (["algo=a2c", *CARTPOLE], ["algo=dqn", *CARTPOLE, TANH], "not action values, .*; choose a run of algo=dqn"),
         (["algo=dqn", *CARTPOLE], ["algo=dqn", *CARTPOLE, "algo.quantiles=5"], "set algo.quantiles=null"),
         (["algo=dqn", *CARTPOLE], ["algo=pqn", *CARTPOLE], "layer_norm: false, this run's: true; set algo.layer_norm"),
         (["algo=ppo", *CARTPOLE], ["algo=ppo", *CARTPOLE, "env=minigrid_empty"], r"at \['image'\]; set env to"),

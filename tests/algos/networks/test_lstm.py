@@ -156,7 +156,7 @@ def test_without_a_library_torch_learns_and_that_is_said_once(
             found = [lstm.unroll(of.cell, of.inputs, of.state, of.start) for _ in range(2)]
         assert_alike(of.results(found[0]), of.results(step_by_step(of)), 2e-6)
         assert [record.getMessage() for record in caplog.records] == [
-            "Training LSTMs in torch, which is slower: there is no library"
+            "training LSTMs in torch, which is slower: there is no library"
         ]
     finally:
         compiled.find_functions.cache_clear()

@@ -209,14 +209,14 @@ def test_the_ladder_spreads_epsilon_over_all_environments(count: int, expected: 
             "sync_every=400 is not a multiple of algo.num_steps",
         ),
         (["algo=dqn", "algo.backend=dense", "algo.quantiles=3"], "algo.quantiles=3: only torch supports this"),
-        (["algo=dqn", "algo.atoms=51", "algo.quantiles=3"], "exclude each other"),
+        (["algo=dqn", "algo.atoms=51", "algo.quantiles=3"], "are mutually exclusive"),
         (
             ["algo=pqn", "algo.minibatch_size=100", "vec.num_envs=8"],
             "size=100 does not divide the 256 steps of a rollout",
         ),
         (["algo=r2d2", "algo.num_steps=8"], "algo.sequence_length=20 must be a multiple of algo.num_steps=8"),
         (["algo=r2d2", "algo.backend=dense"], "algo=r2d2 learns in torch"),
-        (["algo=r2d2", "vec.num_envs=80"], "algo.learning_starts=2000 leaves nothing to sample; raise it by 481"),
+        (["algo=r2d2", "vec.num_envs=80"], "algo.learning_starts=2000 leaves nothing to sample; increase it by 481"),
     ],
 )
 def test_bad_settings_are_one_line(words: list[str], named: str) -> None:
@@ -245,10 +245,10 @@ def test_a_replay_too_large_for_the_disk_is_refused_before_the_run(
         assert call_main(*words, "budget.steps=20000", "algo.buffer_size=20000", more) == 2
         err = capfd.readouterr().err
         fits = re.search(
-            r"^paddock: algo.buffer_size=20000 takes 1.0 MB in .*/replay, where .* take at most (\d+), or ", err
+            r"^paddock: algo.buffer_size=20000 needs 1.0 MB in .*/replay, where .* use at most (\d+), or ", err
         )
         assert fits is not None and err.count("\n") == 1 and not run.exists(), err
-        assert "are left beside 0.1 MB of checkpoints and others; take" in err
+        assert "are free besides 0.1 MB for checkpoints and other files; use" in err
     assert fits is not None
     fitting = [*words, "budget.steps=64", f"algo.buffer_size={fits[1]}"]
     assert call_main(*fitting, "dry_run=true") == 0 and call_main(*fitting) == 0

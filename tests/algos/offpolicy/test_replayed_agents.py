@@ -210,11 +210,11 @@ def test_who_was_cut_off_while_it_waited_may_do_anything_after(tmp_path: Path, m
         (["algo=dqn", "env.id=agents:Mortals", "algo.policies={x: [a, b]}"], "no policy controls c, d"),
         (
             ["algo=dqn", "env.id=agents:Mortals", SPLIT, "algo.learning_starts=8"],
-            "leaves nothing of first to sample; raise it by",
+            "leaves nothing of first to sample; increase it by",
         ),
         (
             ["algo=dqn", "env.id=agents:Mortals", "algo.buffer_size=79"],
-            "algo.buffer_size=79 is less than 80, .*; raise it",
+            "algo.buffer_size=79 is less than the 80 .*; increase it",
         ),
         (["algo=dqn", "env=cartpole", "algo.agent_id_feature=true"], "needs several agents"),
     ],

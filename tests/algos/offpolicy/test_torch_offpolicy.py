@@ -308,5 +308,5 @@ def test_values_that_are_not_finite_are_named_in_one_line() -> None:
     of = architecture()
     batch = make_batch(of)
     batch.reward[1, 5] = np.nan
-    with pytest.raises(Diverged, match=r"^in update 2 the loss is nan: learning has diverged; lower .*$"):
+    with pytest.raises(Diverged, match=r"^in update 2 the loss is nan: training diverged; reduce .*$"):
         learner(of).update(batch, 0.003)

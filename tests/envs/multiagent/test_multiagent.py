@@ -126,7 +126,7 @@ def test_with_autoreset_disabled_a_world_waits(make: Any) -> None:
     mask = np.repeat([False, True], 3)
     obs, infos = venv.reset(seed=[0, 9], options={"reset_mask": mask})
     assert infos["acts"].tolist() == mask.tolist() and venv.envs[1].seeds == [4, 9]
-    with pytest.raises(VectorMisuse, match="environment 0 is over; reset it first"):
+    with pytest.raises(VectorMisuse, match="environment 0 has ended; reset it first"):
         venv.step(np.zeros(6, int))
     venv.send(np.zeros(3, int), np.arange(3, 6))  # it was refused before anything was done
     assert venv.recv()[4]["over"].tolist() == [False]
@@ -249,9 +249,9 @@ def role_rows(role: Any, actions: Any) -> Any:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"agents": 3}, "env.agents=3: env.id=toy_worlds:Skirmish has 4 by itself; leave env.agents out"),
+        ({"agents": 3}, "env.agents=3: env.id=toy_worlds:Skirmish reports 4 agents itself; remove env.agents"),
         ({"id": "toy_worlds:Skirmsh"}, "did you mean 'Skirmish'"),
-        ({"id": "builtins:dict"}, "gives a dict, which is neither"),
+        ({"id": "builtins:dict"}, "returns a dict, which is neither"),
     ],
 )
 def test_what_cannot_be_made_is_one_clear_line(changes: dict[str, Any], named: str) -> None:
@@ -261,11 +261,11 @@ def test_what_cannot_be_made_is_one_clear_line(changes: dict[str, Any], named: s
 
 
 def test_who_takes_one_agent_refuses_a_world() -> None:
-    with pytest.raises(ConfigError, match="has 4 agents, and a single-agent environment is needed"):
+    with pytest.raises(ConfigError, match="has 4 agents, but a single-agent environment is needed"):
         ALIKE.observations  # noqa: B018
     of_gymnasium = Gymnasium(num_envs=2, mode="sync", start_method="fork")
     for ask in (of_gymnasium.check, of_gymnasium.make):
-        with pytest.raises(ConfigError, match=r"env\.id=toy_worlds:Skirmish has 4; choose vec=serial"):
+        with pytest.raises(ConfigError, match=r"env\.id=toy_worlds:Skirmish has 4; use vec=serial"):
             ask(ALIKE)
-    with pytest.raises(ConfigError, match="has 4 agents, and a single-agent environment is needed"):
+    with pytest.raises(ConfigError, match="has 4 agents, but a single-agent environment is needed"):
         Vector(num_envs=2, target="paddock.envs.tasks.cartpole.CartPoleVector").check(ALIKE)

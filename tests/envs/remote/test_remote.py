@@ -143,7 +143,7 @@ def test_an_environments_number_decides_its_seeds_and_not_its_row(make: Any) -> 
     whole = make(Serial(num_envs=8), CARTPOLE)
     parts[1].renumber([7, 0, 1, 5])
     np.testing.assert_array_equal(parts[1].begin(3)[0], whole.begin(3)[0][[7, 0, 1, 5]])
-    with pytest.raises(VectorMisuse, match="keys seeds by rows alone"):
+    with pytest.raises(VectorMisuse, match="derives seeds from rows only"):
         make(GYMNASIUM, CARTPOLE).renumber([1, 2, 3, 4, 5, 6])
 
 
@@ -156,7 +156,7 @@ def test_keys_are_over_at_all_servers_or_at_none(serve: Any) -> None:
     ):
         for venv in (here, there):
             venv.begin(5)
-        with pytest.raises(VectorMisuse, match=r"all 2 servers, and reaches 1; reset an environment of each"):
+        with pytest.raises(VectorMisuse, match=r"all 2 servers, not 1; reset environments of each"):
             there.reset(seed=7, options={"reset_mask": masks[0]})
         for venv in (here, there):
             venv.reset(seed=7, options={"reset_mask": masks[0] | masks[N - 1]})

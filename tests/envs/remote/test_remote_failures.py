@@ -103,7 +103,7 @@ def test_an_unexpected_error_ends_its_session_alone(serve: Any, monkeypatch: pyt
         assert told.header[2] == "the session was closed (TypeError: nobody foresaw it)"
         channel.close()
         channel = raw.attach()
-        assert channel.receive().header[2] == "this server knows no such session"
+        assert channel.receive().header[2] == "this server has no such session"
         channel.close()
         other.step(np.zeros(N, np.int64))
         assert other.restarts == 0

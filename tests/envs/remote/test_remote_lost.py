@@ -172,7 +172,8 @@ def test_servers_that_are_lost_at_the_same_step_end_the_run_in_one_line(
             venv.step(np.zeros(N, np.int64))
         monkeypatch.setattr(SessionEnvs, "receive", lose)
         with pytest.raises(
-            EnvError, match=r", as were 10 servers before it at the same step; .* serve vec=multiprocess"
+            EnvError,
+            match=r", as were 10 servers before it at the same step; .* start the server with vec=multiprocess",
         ):
             venv.step(np.zeros(N, np.int64))
         assert venv.restarts == 10 and len(lost) == 11
@@ -305,5 +306,5 @@ def test_a_client_follows_the_file_that_servers_write(serve: Any, tmp_path: Path
         assert play(venv, move) == undisturbed
         later.join()
         assert venv.restarts == 1 and servers[0].address != servers[1].address
-    with pytest.raises(EnvError, match=r"vec.address=file:/nowhere names no server yet"):
+    with pytest.raises(EnvError, match=r"vec.address=file:/nowhere does not contain a server yet"):
         remote("file:/nowhere", wait_s=0.0).make(COUNTING)

@@ -33,9 +33,9 @@ from paddock.envs.remote.values import DecodeError, decode, encode  # noqa: E402
 @pytest.mark.parametrize(
     ("frames", "named"),
     [
-        ([begin(1), turn(3)], "order 3 came where 2 is due"),
-        ([encode_frame(Kind.STEP, [1, 0, [0, 3]], [np.zeros(3, np.int64)])], "rows are not some of the 2"),
-        ([encode_frame(Kind.STEP, [1, 0, [0, 2]], [np.zeros(9, np.int64)])], "a body of 72 bytes where 16"),
+        ([begin(1), turn(3)], "got order 3, expected 2"),
+        ([encode_frame(Kind.STEP, [1, 0, [0, 3]], [np.zeros(3, np.int64)])], "rows are not distinct indices below 2"),
+        ([encode_frame(Kind.STEP, [1, 0, [0, 2]], [np.zeros(9, np.int64)])], "the body has 72 bytes, expected 16"),
     ],
 )
 def test_an_order_out_of_turn_ends_the_session_before_anything_steps(serve: Any, frames: Any, named: str) -> None:
@@ -69,7 +69,7 @@ def test_an_order_that_comes_again_is_answered_again_and_not_done(serve: Any) ->
         channel.receive()
     thief = raw.attach(secret=b"x" * 16)
     answer = thief.receive()
-    assert answer.kind is Kind.FAILED and "knows no such session" in answer.header[2]
+    assert answer.kind is Kind.FAILED and "has no such session" in answer.header[2]
     other.send(turn(3))
     assert other.receive().header[0] == 3
     for one in (channel, other, thief):

@@ -74,7 +74,7 @@ def test_too_many_environments_for_a_server_are_refused_at_start(
         assert call_main(*words, f"vec.address=[{there}]", f"vec.num_envs={num_envs}", "dry_run=true") == 2
         err, refused = capsys.readouterr().err, addresses[-1]
         assert f"{found} environments are more than the {refused.sessions.most} that a client may have at " in err
-        assert f"vec.address={refused.address}; ask for fewer" in err and err.count("\n") == 1
+        assert f"vec.address={refused.address}; request fewer" in err and err.count("\n") == 1
     assert not (tmp_path / "run").exists()
     there = f"vec.address=[{large.address},{small.address}]"
     assert call_main(*words, there, "vec.num_envs=4", "dry_run=true") == 0
@@ -160,11 +160,11 @@ def ask(server: Any, arguments: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ([{"_target_": "os.system"}, [{"length": 1.0}]], "_target_=os.system: only the server may choose text"),
-        ([{}, [{"length": np.array([0.5, [b"passwd"]], object)}]], "only the server may choose text"),
-        ([{}, [{"length": 1.0, "_target_": "os.system"}]], r"_target_=os\.system: only the server may choose text"),
-        ([{}, [{"length": np.zeros(2)}]], r"PoleLength refuses \{'length': array"),
-        ([{}, []], "arguments are of 0 wrappers, and 1 are served"),
+        ([{"_target_": "os.system"}, [{"length": 1.0}]], "_target_=os.system: only the server may set text"),
+        ([{}, [{"length": np.array([0.5, [b"passwd"]], object)}]], "only the server may set text"),
+        ([{}, [{"length": 1.0, "_target_": "os.system"}]], r"_target_=os\.system: only the server may set text"),
+        ([{}, [{"length": np.zeros(2)}]], r"PoleLength rejects \{'length': array"),
+        ([{}, []], "arguments are for 0 wrappers, expected 1"),
     ],
 )
 def test_arguments_that_a_constructor_refuses_are_one_line(serve: Any, arguments: Any, named: str) -> None:

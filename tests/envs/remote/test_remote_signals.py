@@ -87,7 +87,7 @@ def test_what_cannot_be_told_is_one_clear_line(serve: Any, value: Any, named: st
 def test_an_environment_that_takes_no_signals_says_so(serve: Any) -> None:
     with closing(remote(serve(COUNTING).address).make(COUNTING)) as venv:
         venv.begin(1)
-        with pytest.raises(VectorMisuse, match=r"Counting-v0 takes none; give it a method receive_signal"):
+        with pytest.raises(VectorMisuse, match=r"Counting-v0 takes no signals; add a method receive_signal"):
             venv.signal("x", 1)
         venv.step(np.zeros(N, np.int64))
 

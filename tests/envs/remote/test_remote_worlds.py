@@ -128,14 +128,14 @@ def test_pettingzoos_own_tests_pass_at_a_server(serve: Any) -> None:
 @pytest.mark.parametrize(
     ("actions", "named"),
     [
-        ({"ann": 1, "zoe": 1}, r"an action is given for \['zoe'\]; living agents are \['ann', 'bob', 'cy'\]"),
+        ({"ann": 1, "zoe": 1}, r"got an action for \['zoe'\]; living agents are \['ann', 'bob', 'cy'\]"),
         ({"bob": 1}, r"no action for \['ann'\]; pass one for each of \['ann'\]"),
         ({"ann": "up"}, r"the action of ann has .*; pass one of Discrete"),
     ],
 )
 def test_a_wrong_action_is_one_clear_line(serve: Any, actions: Any, named: str) -> None:
     with closing(RemoteParallelEnv(serve(WORLDS["turns"]).address)) as world:
-        with pytest.raises(VectorMisuse, match="no episode has begun; call reset first"):
+        with pytest.raises(VectorMisuse, match="no episode is running; call reset first"):
             world.step({})
         world.reset(seed=0)
         with pytest.raises(VectorMisuse, match=named) as caught:
@@ -185,9 +185,9 @@ def test_seats_that_cannot_be_told_are_refused(serve: Any) -> None:
             plain,
             replace(here[plain], agent_id_feature=True),
             "game",
-            "is not supported with vec.world; leave it at false",
+            "is not supported with vec.world; set it to false",
         ),
-        (telling, replace(here[telling], agent_id_feature=True), None, "adds it already; leave it at false"),
+        (telling, replace(here[telling], agent_id_feature=True), None, "adds it already; set it to false"),
         (telling, spec, None, "adds agent ids; set algo.agent_id_feature=true"),
     ):
         with pytest.raises(ConfigError, match=said):

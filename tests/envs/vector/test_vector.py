@@ -146,9 +146,13 @@ def test_what_has_ended_is_not_stepped_before_its_reset(make: Any, any_backend: 
         ids = np.array([1, 4])
         vec.send(np.zeros(2, int), ids)
         assert vec.recv(ids)[3].all()
-        with pytest.raises(VectorMisuse, match=r"^send: the episode of environment 4 is over; reset it first, by opt"):
+        with pytest.raises(
+            VectorMisuse, match=r"^send: the episode of environment 4 has ended; reset it first with opt"
+        ):
             vec.send(np.zeros(2, int), np.array([2, 4]))
-        with pytest.raises(VectorMisuse, match=r"^send: the episode of environment 1 is over; reset it first, by opt"):
+        with pytest.raises(
+            VectorMisuse, match=r"^send: the episode of environment 1 has ended; reset it first with opt"
+        ):
             vec.step(np.zeros(N, int))
         vec.reset(options={"reset_mask": np.isin(np.arange(N), ids)})
     vec.step(np.zeros(N, int))
@@ -231,7 +235,7 @@ def test_attributes_and_methods_of_the_environments(make: Any, backend: Any) -> 
         (lambda vec: vec.send(np.zeros(N, int), slice(0, N)), "call reset first"),
         (lambda vec: vec.reset(seed=[1, 2]), "2 seeds for 6"),
         (lambda vec: (vec.reset(), vec.recv()), "nothing was sent"),
-        (lambda vec: (vec.reset(), vec.send(np.zeros(2, int), slice(0, N))), r"shape \(2,\) where \(6,\) is declared"),
+        (lambda vec: (vec.reset(), vec.send(np.zeros(2, int), slice(0, N))), r"shape \(2,\), expected \(6,\)"),
         (lambda vec: (vec.reset(), vec.send(np.zeros(1, int), np.array([6]))), "below 6"),
         (lambda vec: (vec.reset(), vec.send(np.zeros(2, int), np.array([1, 1]))), "twice"),
         (lambda vec: (vec.reset(), [vec.send(np.zeros(N, int), slice(0, N)) for _ in "ab"]), "call recv first"),

@@ -279,10 +279,10 @@ def test_a_vector_goes_on_where_another_saved_itself(target: str) -> None:
 @pytest.mark.parametrize(
     ("target", "changes", "named"),
     [
-        (CountNext, {}, "autoreset_mode=NextStep only, and SameStep or Disabled is needed; choose vec=serial"),
-        (Count, {"kwargs": {"begin": 1}}, "refuses {'begin': 1"),
+        (CountNext, {}, "autoreset_mode=NextStep only, but SameStep or Disabled is needed; use vec=serial"),
+        (Count, {"kwargs": {"begin": 1}}, "rejects {'begin': 1"),
         (Count, {"wrappers": [{"_target_": "gymnasium.wrappers.ClipReward"}]}, "cannot wrap the environments"),
-        (Count, {"id": "CartPole-v1"}, "name those of one task"),
+        (Count, {"id": "CartPole-v1"}, "use the same task for both"),
         (None, {"id": "Pendulum-v1"}, "has no vector environment"),
         (None, {"id": "CartPole-v1"}, "the vector environment of CartPole-v1 supports autoreset_mode"),
     ],
@@ -409,10 +409,10 @@ def test_a_task_of_envpools_is_an_environment_on_seeds_too() -> None:
     [
         (
             {"id": "paddock.envs.bindings.envpool:paddock/EnvPool-v0", "kwargs": {"task": "CartPol-v1"}},
-            r"env\.kwargs\.task=CartPol-v1 is no EnvPool task; did you mean 'CartPole-v",
+            r"env\.kwargs\.task=CartPol-v1 is not an EnvPool task; did you mean 'CartPole-v",
         ),
         ({"kwargs": {"stack": 2}, "id": "Breakout-v5"}, "did you mean 'stack_num'"),
-        ({"kwargs": {"num_envs": 2}}, "env.kwargs.num_envs is no option"),
+        ({"kwargs": {"num_envs": 2}}, "env.kwargs.num_envs is not an option"),
     ],
     ids=str,
 )

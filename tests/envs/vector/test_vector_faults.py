@@ -145,7 +145,7 @@ def test_an_environment_that_cannot_be_made_says_why_before_a_worker_starts() ->
         (["algo=ppo"], "paddock: environment 0 ("),
         (
             ["algo=es", "algo.population=4"],
-            "paddock: every member of the population was lost; the first: EnvError: ",
+            "paddock: every member of the population was lost; first error: EnvError: ",
         ),
     ],
     ids=["serial", "task"],

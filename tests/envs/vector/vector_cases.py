@@ -127,11 +127,11 @@ def faulty(fault: str, on: int | None = 104, at: int = 2) -> EnvSpec:
 FAULTS = {
     "raise": r"environment 4 \(toy_envs:Faulty-v0\) raised in step: RuntimeError: the gearbox jammed",
     "leave": r"environment 4 \(toy_envs:Faulty-v0\) raised in step: SystemExit: there is nothing to do here",
-    "shape": r"environment 4 .* returned an observation with shape \(3,\) where \(2,\) is declared",
+    "shape": r"environment 4 .* returned an observation with shape \(3,\), expected \(2,\)",
     "exit": "environment 4 .* exited with status 3",
     "segfault": "environment 4 .* killed by SIGSEGV",
     "kill": "environment 4 .* killed by SIGKILL",
-    "hang": r"environment 4 .* no answer for 1 s \(vec.timeout_s\)",
+    "hang": r"environment 4 .* did not respond for 1 s \(vec.timeout_s\)",
 }
 TRACES = {
     "raise": 'raise RuntimeError("the gearbox jammed")',

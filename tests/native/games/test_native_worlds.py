@@ -117,7 +117,7 @@ def test_a_world_that_is_over_waits_for_its_reset(make: Any) -> None:
         *_, terminated, truncated, infos = ours.step(np.array([4, 4, 0, 0]))
     assert terminated.all() and truncated.all() and infos["over"].all()
     assert infos["final_info"]["episode"]["r"].tolist() == [0, -1, 0, -1]
-    with pytest.raises(VectorMisuse, match=r"environment 0 is over; reset it first"):
+    with pytest.raises(VectorMisuse, match=r"environment 0 has ended; reset it first"):
         ours.step(np.zeros(4, np.int64))
     ours.reset(options={"reset_mask": np.array([False, False, True, True])})
     assert ours.arrays.lives.acts.tolist() == [False, False, True, False]

@@ -161,7 +161,7 @@ class TorchOffPolicyLearner(OffPolicyLearner):
                 losses = losses if isinstance(losses, Mapping) else dict.fromkeys([*vectors][:1], losses)
                 for optimizer, loss in losses.items():
                     nothing = loss.detach().new_zeros(0)
-                    require(optimizer in vectors, f"the loss names {optimizer}; optimizers are {', '.join(vectors)}")
+                    require(optimizer in vectors, f"the loss has no optimizer {optimizer}; known: {', '.join(vectors)}")
                     self.networks.backward(optimizer, loss)
                 scalars = {name: value.detach() for name, value in metrics.items() if not value.ndim}
                 names[:], optimizers[:] = scalars, losses

@@ -76,7 +76,7 @@ def test_a_client_that_waits_for_the_others_says_so(server: Any, caplog: pytest.
 
 
 def test_several_servers_for_one_world_are_one_clear_line() -> None:
-    named = r"names 2 servers, and all clients of world=game meet at one; name it alone, or as file:PATH"
+    named = r"lists 2 servers, but all clients of world=game must use one; set only its address, or file:PATH"
     with pytest.raises(ConfigError, match=named) as caught:
         remote("a:1", "b:1", world="game")
     assert "\n" not in str(caught.value)
@@ -250,7 +250,7 @@ def test_a_seat_is_one_clients_and_a_world_of_one_agent_has_none_to_share(serve:
     address = serve(LIVES, Serial(num_envs=1)).address
     with closing(RemoteParallelEnv(address, world="game", agents=["one_1"])) as world:
         world._open()
-        with pytest.raises(ConfigError, match="one_1 is another client's in world game; free are other_0, one_2"):
+        with pytest.raises(ConfigError, match="another client controls one_1 in world game; free: other_0, one_2"):
             RemoteParallelEnv(address, world="game", agents=["one_1", "one_2"])._open()
         with pytest.raises(EnvError, match="1 of 1 environments"):
             RemoteParallelEnv(address, world="another", agents=["one_1"], wait_s=0.0)._open()

@@ -211,7 +211,7 @@ def test_who_plays_in_several_places_is_refused_seats_that_are_one_clients(serve
     joint = ["env=remote", "vec=remote", f"vec.address={serve(RELAY).address}", "vec.world=game"]
     assert call_main("algo=es", *joint, "dry_run=true") > 0
     err = capsys.readouterr().err
-    assert "vec.world=game: an agent belongs to one client, and " in err and err.count("\n") == 1
+    assert "vec.world=game: an agent is controlled by one client, but " in err and err.count("\n") == 1
 
 
 def test_seats_that_a_run_cannot_have_are_one_line(serve: Any, tmp_path: Path, capsys: Any) -> None:
@@ -219,8 +219,8 @@ def test_seats_that_a_run_cannot_have_are_one_line(serve: Any, tmp_path: Path, c
     with closing(RemoteParallelEnv(address, world="game/0", agents=["runner_1"])) as other:
         other._open()
         refusals = {
-            "vec.agents=[runner_1]": "runner_1 is another client's in world game/0; free are runner_0, runner_2",
-            "env=relay": "vec.agents are agents of what vec.address=",
+            "vec.agents=[runner_1]": "another client controls runner_1 in world game/0; free: runner_0, runner_2",
+            "env=relay": "vec.agents must be agents of the environment at vec.address=",
             "vec.world=null": "needs the name of a joint environment",
         }
         for k, (word, said) in enumerate(refusals.items()):
