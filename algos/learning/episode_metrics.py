@@ -35,7 +35,7 @@ def format_evaluation(env: EnvSpec, iteration: int, episodes: int, max_steps: in
     """Describe a pending evaluation, and how to shorten it if the environment has no time limit."""
     steps = min(max_steps, env.made.limit or max_steps)
     text = f"the evaluation of iteration {iteration}, {episodes} episodes of up to {steps:,} steps"
-    fix = "to shorten it, lower algo.eval_max_steps=, or set env.max_episode_steps= for all episodes"
+    fix = "to shorten it, reduce algo.eval_max_steps=, or set env.max_episode_steps= for all episodes"
     return text if env.made.limit is not None else f"{text}; {fix}"
 
 

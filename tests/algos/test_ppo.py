@@ -225,7 +225,7 @@ def test_observations_that_are_no_arrays_are_flattened(env: str) -> None:
         (["algo.minibatch_size=100000"], "is more than the"),
         (["algo.clip_schedule=linear"], "set budget.steps="),
         (["algo.device=abacus"], "algo.device=abacus is not a device"),
-        (["algo.device=cuda:64"], "use device=cpu"),
+        (["algo.device=cuda:64"], "use algo.device=cpu"),
         (["algo.rollouts=elsewhere"], "inline, prefetch, threads, actors"),
         (["algo.rollouts=prefetch", "algo.staleness=0"], "needs staleness >= 1"),
         (["algo.encoder=cnn"], "encoder=cnn needs images"),
@@ -306,8 +306,8 @@ def test_a_distribution_is_named_or_given_by_its_path() -> None:
 )
 def test_what_is_no_number_is_named_and_not_learned_from(algo: str, words: list[str]) -> None:
     for part, said in (
-        ("reward", r"environment 0 gave the reward nan in step 9 of a rollout"),
-        ("observation", r"environment 0 gave an observation with (-?inf|nan) in step 10 of a rollout; mend it"),
+        ("reward", r"environment 0 returned the reward nan in step 9 of a rollout"),
+        ("observation", r"environment 0 returned an observation with (-?inf|nan) in step 10 of a rollout"),
     ):
         spoilt = f"env.wrappers=[{{_target_: toy_envs.Spoil, part: {part}}}]"
         made = algorithm(*arguments(algo, *words, spoilt, "vec.num_envs=2"))

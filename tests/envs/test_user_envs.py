@@ -77,7 +77,7 @@ def test_any_exception_of_an_environment_is_an_error_that_names_it(vector: type[
     ("env", "code", "said"),
     [
         ("Unmade", 2, "ValueError: invalid literal for int()"),
-        ("Distant", 1, "environment 0 gave an observation with 1.79"),
+        ("Distant", 1, "environment 0 returned an observation with 1.79"),
     ],
 )
 def test_the_fault_of_an_environment_is_its_own(

@@ -49,8 +49,8 @@ class Replay(RowStore):
         period, num_envs, capacity = drawn.period, streams.num_envs, streams.capacity
         span = drawn.span(streams.n_step)
         least = -(-(span + 1) // period) * period * num_envs
-        given = f"algo.buffer_size={capacity} is less than {least}; increase it"
-        require(capacity >= least, f"{given} (n_step={streams.n_step} in {num_envs} environments)")
+        given = f"algo.buffer_size={capacity} is less than {least} (n_step={streams.n_step}, {num_envs} environments)"
+        require(capacity >= least, f"{given}; increase it")
         streams = replace(streams, capacity=capacity // (period * num_envs) * period * num_envs)
         drawing: dict[str, Any] = {"seed": seed, "priorities": priorities, "apart": apart}
         super().__init__(streams, num_envs=num_envs, period=period, span=span, **drawing)

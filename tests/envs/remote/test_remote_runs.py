@@ -131,7 +131,7 @@ def test_a_run_says_at_once_that_it_waits_for_its_server(
     assert call_main(*PPO, f"env={env}", *away) != 0
     warning, error = capsys.readouterr().err.splitlines()
     assert warning.startswith("warning: vec=remote: ") and warning.endswith("retrying for 0.3 s")
-    assert "no server answers, for 0.3 s" in error
+    assert "no server responds, for 0.3 s" in error
 
 
 # Arguments that a client chooses
@@ -176,7 +176,7 @@ def test_arguments_that_a_constructor_refuses_are_one_line(serve: Any, arguments
 
 def test_a_family_is_served_where_arguments_are_free(capsys: Any) -> None:
     family = ["env=poles", "vec=serial", "serve.address=127.0.0.1:0"]
-    with pytest.raises(ConfigError, match=r"choose a single one.*or say serve\.free_arguments=true for algo=poet"):
+    with pytest.raises(ConfigError, match=r"choose a single one.*or set serve\.free_arguments=true for algo=poet"):
         start(family)
     with closing(start([*family, "serve.free_arguments=true"])) as server:
         assert f"serving CartPole-v1 at {server.address}" in capsys.readouterr().out
