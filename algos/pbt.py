@@ -313,7 +313,7 @@ class PBT:
         given = f"factors={list(self.factors)}"
         both = bool(self.factors) and 0 < min(self.factors) < 1 < max(self.factors)
         require(both, f"{given} must be positive, some below and some above 1; try [0.8, 1.25]")
-        require(bool(self.explore), "explore is empty; give a setting low, high and log, or choices")
+        require(bool(self.explore), "explore is empty; set low, high and log, or choices, of a key")
 
     def _check_extremes(self, first: Any) -> None:
         """Check that members can be built at the extremes of each hyperparameter and exchange their states.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from paddock.algos.learning.offpolicy.learners.torch_batch import TorchSequences
     from paddock.algos.learning.offpolicy.learners.torch_networks import RecurrentQNetworks
 
-NOT_NEGATIVE_OR_NULL = Range("must not be negative, or null", low=0)
+NOT_NEGATIVE_OR_NULL = Range("must be at least 0, or null", low=0)
 ETA = 0.9  # weight of the maximum error in a sequence's priority; the rest is the weight of the mean error
 
 

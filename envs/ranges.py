@@ -24,9 +24,9 @@ AT_LEAST_ZERO = Range("must be at least 0", low=0)
 POSITIVE = Range("must be positive", above=0)
 
 PositiveInt = Annotated[int, AT_LEAST_ONE]
-NonNegativeInt = Annotated[int, Range("must not be negative", low=0)]
+NonNegativeInt = Annotated[int, Range("must be at least 0", low=0)]
 PositiveFloat = Annotated[float, POSITIVE]
-NonNegativeFloat = Annotated[float, Range("must not be negative", low=0)]
+NonNegativeFloat = Annotated[float, Range("must be at least 0", low=0)]
 UnitFloat = Annotated[float, Range("must be in [0, 1]", low=0, high=1)]
 
 

@@ -66,7 +66,7 @@ class EnvSpec:
         check_fields(self)
         for wrapper in self.wrappers:
             require(
-                "_target_" in dict(wrapper), f"wrappers: {dict(wrapper)} lacks '_target_', the wrapper's dotted path"
+                "_target_" in dict(wrapper), f"wrappers: {dict(wrapper)} has no _target_, the wrapper's dotted path"
             )
         require(
             not isinstance(self.without, str), f"without={self.without!r} must be a list of paths: [{self.without}]"

@@ -104,7 +104,7 @@ def _command(arguments: Sequence[str]) -> None:
     require(bool(given), "no DIR given; usage: python -m paddock.report DIR... out=FILE.html")
     folders = list({folder.resolve(): folder for folder in given}.values())
     videos_mb = options.get("videos_mb", VIDEOS_MB)
-    require(videos_mb >= 0, f"videos_mb={videos_mb:g} must not be negative; 0 embeds no videos")
+    require(videos_mb >= 0, f"videos_mb={videos_mb:g} must be at least 0; 0 embeds no videos")
     out = options.get("out", (folders[0] if len(folders) == 1 else Path()) / "report.html")
     # Reading reports a missing folder.
     if "out" in options or os.path.isdir(out.parent):

@@ -128,7 +128,7 @@ def _command(arguments: Sequence[str]) -> bool:
     last = max((row["iteration"] for row in _rows(run / "metrics.jsonl", sys.maxsize)), default=0)
     require(last > 0, f"{run} has no iterations yet; wait for one")
     iterations = options.get("iterations", last)
-    require(1 <= iterations <= last, f"iterations={iterations} must be 1 to {last}, the last iteration of {run}")
+    require(1 <= iterations <= last, f"iterations={iterations} must be between 1 and {last}, the last of {run}")
     name = f"{run.resolve().name}-rerun"
     sibling = run.with_name(name) if run.name not in ("", "..") else Path(display_path(run.resolve().with_name(name)))
     out = options.get("out", sibling)

@@ -27,7 +27,7 @@ For runs of a sweep, the column `with` shows their differences. States:
     pending    submitted to Slurm, not started         running    a process is running it
     requeued   started, waiting in Slurm's queue       done       budget reached
     stopped    by a signal                             failed     by an error
-    lost       unfinished, and no process runs it      unknown    submitted, but squeue does not answer here
+    lost       unfinished, and no process runs it      unknown    submitted, but squeue does not respond here
 """
 READERS: Readers = {"log": (int, "an integer")}
 
@@ -43,7 +43,7 @@ def _status(arguments: Sequence[str]) -> None:
     folders = [folder for folder in dict.fromkeys(given) if not os.path.isfile(folder)] or given
     require(bool(folders), "no folder given; see --help")
     lines = values.get("log", 10)
-    require(lines >= 0, f"log={lines} must not be negative; 0 shows none")
+    require(lines >= 0, f"log={lines} must be at least 0; 0 shows none")
     run_states = read_run_states(find_runs(*folders))
     within = folders[0] if len(folders) == 1 else Path(os.path.commonpath([folder.absolute() for folder in folders]))
     print_table(within, run_states, lines)

@@ -127,7 +127,7 @@ def read_space(
     return space
 
 
-FORM = "give it low, high and log, or choices"
+FORM = "set low, high and log, or choices"
 
 
 def _read(name: str, section: Mapping[str, Any], whole: bool) -> Dimension:

@@ -72,7 +72,7 @@ class Architecture:
             return sizes, activation or default[1], shared, lstm, initial_log_std, support, layer_norm, values
 
         if custom_encoder is not None:
-            lacks = f"custom_encoder={dict(custom_encoder)} lacks _target_, the dotted path of the encoder"
+            lacks = f"custom_encoder={dict(custom_encoder)} has no _target_, the dotted path of the encoder"
             require("_target_" in custom_encoder, lacks)
             require(encoder == "auto", f"encoder={encoder} conflicts with custom_encoder=; use encoder=auto")
             raw = (

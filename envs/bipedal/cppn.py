@@ -120,7 +120,7 @@ def mutate(
             return _with_response(child, float(generator.uniform(0.75 * amplitude_high, amplitude_high)) / amplitude)
         return child
     raise ConfigError(
-        f"weight_rate={weight_rate}, weight_power={weight_power} and node_add={node_add} gave no new terrain in "
+        f"weight_rate={weight_rate}, weight_power={weight_power} and node_add={node_add} led to no new terrain in "
         f"{TRIES} mutations; increase one of them"
     )
 

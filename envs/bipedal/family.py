@@ -24,7 +24,7 @@ Rule = Mapping[str, Any]  # {step, max}, plus {initial: [low, high]} for interva
 
 PROBABILITY = Range("must be a probability in [0, 1]", low=0, high=1)
 Length = Annotated[
-    int, Range(f"must be from {SHORTEST} to {LONGEST} points; 200 is Gymnasium's", low=SHORTEST, high=LONGEST)
+    int, Range(f"must be between {SHORTEST} and {LONGEST} points; 200 is Gymnasium's", low=SHORTEST, high=LONGEST)
 ]
 
 DIGITS = 1  # decimals to which encodings are rounded
@@ -127,7 +127,7 @@ class Cppns:
     node_add: Annotated[float, PROBABILITY]
     node_delete: Annotated[float, PROBABILITY]
     # The flat course changes only by its single weight.
-    weight_rate: Annotated[float, PROBABILITY, Range("must be above 0, or all terrains stay flat", above=0)]
+    weight_rate: Annotated[float, PROBABILITY, Range("must be positive, or all terrains stay flat", above=0)]
     weight_power: Annotated[float, Range("must be in (0, 10]; 0.1 is published", above=0, high=10)]
     amplitude_low: float
     amplitude_high: float
@@ -145,7 +145,7 @@ class Cppns:
         low, high = self.amplitude_low, self.amplitude_high
         require(
             low > 0 and 4 * low <= high <= TALLEST,
-            f"amplitude_low={low} must be above 0 and at most a quarter of amplitude_high={high}, which is at most "
+            f"amplitude_low={low} must be positive and at most a quarter of amplitude_high={high}, which is at most "
             f"{TALLEST} m; 0.25 and 16 are published",
         )
         self.env_spec(self.flat(), None)  # which checks the rest

@@ -42,7 +42,7 @@ def seats_of(env: Any, id: str) -> Seats:
     except Exception as error:
         what = f"env.id={id} does not define its spaces ({type(error).__name__}: {one_line(error)})"
         where = "in its constructor" if single else "as methods, for each of possible_agents"
-        raise ConfigError(f"{what}; give it observation_space and action_space {where}") from error
+        raise ConfigError(f"{what}; define observation_space and action_space {where}") from error
     return tuple(Seat(*one) for one in spaces_of)
 
 

@@ -83,7 +83,7 @@ def load() -> ctypes.CDLL:
     found = built()
     require(
         bool(found),
-        "vec=native requires the native environments, which were not built (there was no C compiler at install time, or "
+        "vec=native needs the native environments, which were not built (there was no C compiler at install time, or "
         f"the code was copied without compiled files); install gcc and {REBUILD}",
     )
     return open_library(found[0], ABI, _FUNCTIONS, "vec=native: the native environments")

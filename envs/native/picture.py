@@ -143,7 +143,7 @@ class _WalkerRenderer:
 
 def _function(c: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
     """Declare a library function whose first argument is the vector."""
-    require(hasattr(c, name), f"render: the compiled library lacks {name}; run pip install again")
+    require(hasattr(c, name), f"render: the compiled library has no {name}; run pip install again")
     function = getattr(c, name)
     function.restype, function.argtypes = result, (ctypes.c_void_p, *arguments)
     return function

@@ -34,7 +34,7 @@ class Bandit(TaskEnv):
         check_whole_numbers(arms=arms, arm=arm)
         check_numbers(noise=noise)
         require(0 <= arm < arms, f"arm={arm} must be one of {arms}, counted from 0")
-        require(noise >= 0, f"noise={noise} must not be negative; 0.5 is the default")
+        require(noise >= 0, f"noise={noise} must be at least 0; 0.5 is the default")
         super().__init__(spaces.Box(0.0, 1.0, (1,), np.float32), spaces.Discrete(arms), render_mode)
         self._arm, self._noise = arm, noise
 

@@ -59,7 +59,7 @@ class Recall(TaskEnv):
     def __init__(self, delay: int, render_mode: str | None = None) -> None:
         """Build the task."""
         check_whole_numbers(delay=delay)
-        require(delay >= 0, f"delay={delay} must not be negative; 8 is the default")
+        require(delay >= 0, f"delay={delay} must be at least 0; 8 is the default")
         super().__init__(spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(2), render_mode)
         self._delay = delay
 
@@ -86,7 +86,7 @@ class Copy(TaskEnv):
     def __init__(self, digits: int, delay: int, render_mode: str | None = None) -> None:
         """Build the task; `delay` is the number of steps between the last digit and the first answer."""
         check_whole_numbers(digits=digits, delay=delay)
-        require(digits >= 1 and delay >= 0, f"digits={digits} must be at least 1, and delay={delay} not negative")
+        require(digits >= 1 and delay >= 0, f"digits={digits} must be at least 1, and delay={delay} at least 0")
         super().__init__(spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(2), render_mode)
         self._digits, self._answers = digits, digits + delay  # the step of the first answer
 

@@ -19,7 +19,7 @@ class PoleLength(gymnasium.Wrapper):
     def __init__(self, env: gymnasium.Env, length: float) -> None:
         """Set the length; raise ValueError unless it is positive."""
         if not length > 0:
-            raise ValueError(f"length={length} must be above 0 m; 0.5 is Gymnasium's")
+            raise ValueError(f"length={length} must be positive (m); 0.5 is Gymnasium's")
         super().__init__(env)
         cart: Any = env.unwrapped
         cart.length = length
@@ -48,7 +48,7 @@ class Poles:
         """Validate the fields."""
         require(0 < self.min <= self.max < float("inf"), f"min={self.min} and max={self.max} must be 0 < min <= max")
         require(self.min <= self.start <= self.max, f"start={self.start} must be within [{self.min}, {self.max}]")
-        require(0 < self.step < float("inf"), f"step={self.step} must be above 0 m; 0.1 suits most")
+        require(0 < self.step < float("inf"), f"step={self.step} must be positive (m); 0.1 suits most")
         self.env_spec(self.flat(), None)  # which checks the rest
 
     def flat(self) -> Encoding:

@@ -96,7 +96,7 @@ class Multiprocess(Vec):
     workers: int | None
     batch_size: int | None
     restart: bool
-    timeout_s: Annotated[float, Range("must be above 0, and at most 1e6; 120 suits most", above=0, high=1e6)]
+    timeout_s: Annotated[float, Range("must be positive and at most 1e6; 120 suits most", above=0, high=1e6)]
     seeded_slots = True
 
     def __post_init__(self) -> None:

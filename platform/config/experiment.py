@@ -162,7 +162,7 @@ def _budget(section: Any) -> Budget:
 
 def _checkpoints(section: Any, path: Path) -> Checkpoints:
     def checked(every_s: float, keep: int) -> Checkpoints:
-        require(every_s >= 0, f"every_s={every_s} must not be negative; the default is 10")
+        require(every_s >= 0, f"every_s={every_s} must be at least 0; the default is 10")
         require(keep >= 1, f"keep={keep} must be at least 1")
         return Checkpoints(path / "checkpoints", keep, files=path / FILES)
 

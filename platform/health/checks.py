@@ -102,7 +102,7 @@ def check_slurm() -> Finding:
     partitions = ask("sinfo", "--noheader", "--format=%P %D %t", timeout_s=ANSWER_S)
     if partitions is None:
         remedy = "set SLURM_CONF to the cluster's slurm.conf, or ask its administrator"
-        return Finding("warn", f"{sbatch} exists, but sinfo does not answer", remedy)
+        return Finding("warn", f"{sbatch} exists, but sinfo does not respond", remedy)
     return Finding("ok", f"partitions, nodes, state: {' '.join(partitions.split())}")
 
 

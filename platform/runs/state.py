@@ -152,7 +152,7 @@ def explain_refusal(output: str, keys: str) -> str:
         return f"Slurm cannot be reached from here ({reasons[-1]}); {remedy}"
     if "Socket timed out" in output:
         return f"Slurm timed out and may have accepted the jobs ({reasons[-1]}); check squeue before submitting again"
-    return f"Slurm rejects the jobs: {'; '.join(reasons) or 'sbatch gives no reason'}; check {keys} and sinfo"
+    return f"Slurm rejected the jobs: {'; '.join(reasons) or 'sbatch gave no reason'}; check {keys} and sinfo"
 
 
 def log_tail(submission: Submission, lines: int) -> list[str]:
@@ -210,7 +210,7 @@ def _state(run: Path, submission: Submission | None, queue: Queue | None) -> tup
     if submission is None:
         return "lost", "killed; resume it with the same command and run.dir="
     if queue is None:
-        return "unknown", "squeue does not answer here"
+        return "unknown", "squeue does not respond here"
     how = {"": "", "COMPLETED": "", "FAILED": ""}.get(job_state, f"{job_state}: ")
     output = [line.removeprefix("paddock: ") for line in log_tail(submission, 20) if not line.startswith(SKIPPED)]
     if not (run / "config.yaml").exists() and output:

@@ -41,7 +41,7 @@ class Resources(JobKeys):
     memory_gb: Annotated[
         float | None, Range("must be at least 0.001, or null", low=0.001)
     ]  # 0 MB would mean the whole node
-    signal_delay_s: Annotated[int, Range("must be 10 to 3600 seconds; the default is 120", low=10, high=3600)]
+    signal_delay_s: Annotated[int, Range("must be between 10 and 3600 seconds; the default is 120", low=10, high=3600)]
     max_requeues: Annotated[int, AT_LEAST_ZERO]
     max_parallel: Annotated[int | None, AT_LEAST_ONE]
     wait: bool

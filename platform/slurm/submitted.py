@@ -25,7 +25,7 @@ from ..sweep.trial import SHARED_FAILURES
 
 POLL_S = (1.0, 15.0)  # first and longest interval between queries of Slurm
 NFS_DELAY_S = 60.0  # until NFS shows what another machine has written
-NO_ANSWER = "in an unknown state: squeue does not answer"
+NO_ANSWER = "in an unknown state: squeue does not respond"
 
 
 class Queued:

@@ -192,5 +192,5 @@ def _state(ids: list[str]) -> str:
     """Return the state of jobs according to squeue."""
     queue = ask_queue(ids, ANSWER_S)
     if queue is None:
-        return "squeue does not answer"
+        return "squeue does not respond"
     return "; ".join(f"{job} {state} {reason}" for job, (state, reason, _) in queue.items()) or "squeue knows none"

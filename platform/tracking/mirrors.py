@@ -20,7 +20,7 @@ from ..runs.folder import read_json
 from ..runs.sweeps import sweep_name
 from .child import MirrorProcess
 
-Seconds = Annotated[float, Range("must be positive, and at most 1e6; try 30", above=0, high=1e6)]
+Seconds = Annotated[float, Range("must be positive and at most 1e6; try 30", above=0, high=1e6)]
 
 
 @dataclass(kw_only=True, eq=False)

@@ -320,7 +320,7 @@ BANNER = "Welcome to the Stampede3 Supercomputer\nNo job 12 of project 99 is cha
 @pytest.mark.parametrize(
     ("script", "line"),
     [
-        ("echo no such project; exit 1", "Slurm rejects the jobs: no such project; check slurm and sinfo"),
+        ("echo no such project; exit 1", "Slurm rejected the jobs: no such project; check slurm and sinfo"),
         (
             "echo sbatch: error: Batch job submission failed: Socket timed out on send/recv operation >&2; exit 1",
             "Slurm timed out and may have accepted the jobs (Batch job submission failed: Socket timed out on "

@@ -74,7 +74,7 @@ def test_an_encrypted_scheduler_is_out_of_reach_without(
     lines = {
         (f"compute.address={encrypted}",): "is encrypted; set compute.tls.ca, .cert and .key",
         (f"compute.address={plain}", *tls): f"is not encrypted, but compute.tls is set; use {encrypted}",
-        (f"compute.address={plain}",): "does not answer",
+        (f"compute.address={plain}",): "does not respond",
     }
     for keys, part in lines.items():
         assert call_main(*TINY, "compute=dask", *keys, f"run.dir={tmp_path}/run") == 2

@@ -85,7 +85,7 @@ def dask(scheduler: str, tmp_path: Path) -> list[str]:
 def test_an_unreachable_scheduler_is_named(start: Callable[..., Command], tmp_path: Path) -> None:
     code, out, err = start("compute=dask", "compute.address=tcp://127.0.0.1:9", f"run.dir={tmp_path}/run").wait()
     assert (code, out) == (2, "")
-    assert err.count("\n") == 1 and "compute.address=tcp://127.0.0.1:9 does not answer" in err
+    assert err.count("\n") == 1 and "compute.address=tcp://127.0.0.1:9 does not respond" in err
     assert "`dask scheduler` prints its address" in err
     assert not any(tmp_path.iterdir())
 

@@ -103,7 +103,7 @@ def test_what_differs_in_training_is_part_of_a_recipe() -> None:
     [
         ({"kwarg": {}}, r"training\.kwarg is not a key of training; did you mean 'kwargs'?"),
         ({"kwargs": [1]}, r"training\.kwargs=\[1\] must be a mapping"),
-        ({"wrappers": [{"target": "x"}]}, "lacks '_target_'"),
+        ({"wrappers": [{"target": "x"}]}, "has no _target_"),
     ],
     ids=["unknown", "kwargs", "wrapper"],
 )
@@ -178,7 +178,7 @@ def test_our_walker_gives_the_numbers_of_gymnasiums(name: str) -> None:
         (
             Faulty,
             "toy_envs:Faulty-v0",
-            r"AttributeError: .*\); give it observation_space and action_space in its constr",
+            r"AttributeError: .*\); define observation_space and action_space in its constr",
         ),
         (Skirmish, "toy_worlds:Skirmish", r"KeyError: 'one_0'\); .* as methods, for each of possible_agents"),
     ],

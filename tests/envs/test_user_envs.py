@@ -139,7 +139,7 @@ def test_lost_statistics_of_a_wrapper_are_reported(tmp_path: Path, caplog: pytes
             words = [wrapper, f"budget.iterations={iterations}", f"run.dir={tmp_path}/{reported}"]
             assert call_main(*offset, *words, "env.fresh=false") == 0
             assert ("has no statistics" in caplog.text) == reported
-        assert ("replayed actions gave other observations" in caplog.text) == reported
+        assert ("replayed actions led to other observations" in caplog.text) == reported
 
 
 @pytest.mark.real_start

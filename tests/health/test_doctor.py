@@ -46,7 +46,7 @@ def test_a_failure_sets_the_exit_code(call_command: Main) -> None:
     code, out, _ = call_command("doctor", "run.root=/proc/nowhere", "compute=dask", "compute.address=tcp://127.0.0.1:1")
     assert code == 1
     assert line_of(out, "disk").startswith("FAIL disk: /proc cannot be written (")
-    assert line_of(out, "workers").startswith("FAIL workers: compute.address=tcp://127.0.0.1:1 does not answer")
+    assert line_of(out, "workers").startswith("FAIL workers: compute.address=tcp://127.0.0.1:1 does not respond")
 
 
 def test_without_any_package_it_says_so() -> None:
@@ -134,4 +134,4 @@ def test_slurm_without_a_controller_warns(tmp_path: Path, monkeypatch: pytest.Mo
     assert str(checks.check_slurm()) == "partitions, nodes, state: main 3 idle"
     script("sinfo", "echo cannot reach the controller >&2; exit 1")
     finding = checks.check_slurm()
-    assert finding.level == "warn" and "sinfo does not answer" in finding.text and "SLURM_CONF" in finding.remedy
+    assert finding.level == "warn" and "sinfo does not respond" in finding.text and "SLURM_CONF" in finding.remedy

@@ -303,7 +303,7 @@ def test_page_is_written_beside_one_folder_or_here(main: Main, tmp_path: Path) -
             ["RUN", "score=eval/retrun_mean"],
             "score=eval/retrun_mean is not a metric of these runs; did you mean 'eval/return_mean'?",
         ),
-        (["RUN", "videos_mb=-1"], "videos_mb=-1 must not be negative"),
+        (["RUN", "videos_mb=-1"], "videos_mb=-1 must be at least 0"),
         (["."], "no run in ."),
     ],
 )

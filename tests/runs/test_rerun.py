@@ -90,7 +90,7 @@ def test_what_was_not_the_same_around_the_runs_is_listed(copy: Path, tmp_path: P
     ("arguments", "line"),
     [
         ([], "rerun takes one RUN, got 0"),
-        (["{run}", "iterations=9"], "iterations=9 must be 1 to 4, the last iteration of "),
+        (["{run}", "iterations=9"], "iterations=9 must be between 1 and 4, the last of "),
         (["{run}", "out={run}"], "is the run itself; choose another folder"),
         (["nowhere"], "no such run: nowhere"),
         (["{run}", "outt=x"], "outt is not a key of rerun; did you mean 'out'?"),

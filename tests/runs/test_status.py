@@ -267,7 +267,7 @@ def test_run_with_a_live_job_is_not_submitted_again(queue: Callable[..., None], 
     plan: Any = SimpleNamespace(run=run)
     target = SlurmTarget(SimpleNamespace(submit=submitted_again.append), slots=1)  # type: ignore[arg-type]
     queue(code=1, error="slurm_load_jobs error: Unable to contact slurm controller")
-    with pytest.raises(ConfigError, match=r"as job 7_0 \(in an unknown state: squeue does not answer"):
+    with pytest.raises(ConfigError, match=r"as job 7_0 \(in an unknown state: squeue does not respond"):
         _check_unclaimed([plan])
     assert target.start(plan) is None and not submitted_again
     queue("7_0|PENDING|Priority|paddock-sweep")

@@ -162,7 +162,7 @@ class Environments:
         if not over.any():
             if point.seen and point.seen[0] != _checksum(self._view.state_dict()):
                 log.warning(
-                    "replayed actions gave other observations; state kept across episodes, such as a wrapper's "
+                    "replayed actions led to other observations; state kept across episodes, such as a wrapper's "
                     "statistics, is lost on resume"
                 )
             return point

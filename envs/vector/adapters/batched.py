@@ -210,6 +210,6 @@ def _build(
             venv = gymnasium.make_vec(spec.id, num_envs, vectorization_mode="vector_entry_point", **arguments)
     except (*REFUSALS, gymnasium.error.Error) as error:
         raise ConfigError(f"the vector environment of {spec.id} rejects {arguments}: {one_line(error)}") from error
-    given = f"vec.target gives a {type(venv).__name__}"
+    given = f"vec.target returns a {type(venv).__name__}"
     require(isinstance(venv, gymnasium.vector.VectorEnv), f"{given}; use a subclass of gymnasium.vector.VectorEnv")
     return venv

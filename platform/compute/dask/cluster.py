@@ -142,7 +142,7 @@ def connect(
         client = Client(address, timeout=CONNECT_S, set_as_default=False, security=security)
     except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
         remedy = "check that it runs there; `dask scheduler` prints its address"
-        raise PoolError(f"compute.address={address} does not answer ({type(error).__name__}); {remedy}") from error
+        raise PoolError(f"compute.address={address} does not respond ({type(error).__name__}); {remedy}") from error
     where = f"the scheduler at {address}"
     with contextlib.ExitStack() as undo:
         try:

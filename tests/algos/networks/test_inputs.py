@@ -257,7 +257,7 @@ def test_what_an_encoder_draws_comes_from_the_seed_alone() -> None:
 @pytest.mark.parametrize(
     ("network", "said"),
     [
-        ({"width": 3}, "lacks _target_"),
+        ({"width": 3}, "has no _target_"),
         (own("Telling"), "rejects {}: .*'width'"),
         (own("Wrong", width=3), r"returns \(3,\) for one observation; it must be float32 \[B, width\]"),
         (own("Keeps"), "buffers .norm.running_mean, .*LayerNorm instead"),
