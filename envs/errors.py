@@ -26,7 +26,7 @@ IN_USE = 75  # exit code: the run is in use by another process (EX_TEMPFAIL of s
 
 
 def split_details(error: BaseException) -> tuple[str, str]:
-    """Split an error into its message and the details that it or its cause has ("" if none)."""
+    """Return an error's message and the details of user code, which may be in its cause ("" if none)."""
     cause: BaseException | None = error
     while cause is not None and not getattr(cause, "details", False):
         cause = cause.__cause__
@@ -74,7 +74,7 @@ def _similarity(name: str, other: str) -> float:
     return ratio / 0.5 if name[:1] == other[:1] else ratio / 0.7
 
 
-# By module name. For other modules no package is suggested, because PyPI may have an unrelated package of that name.
+# By module name. Other modules get no suggestion, because PyPI may have an unrelated package of the same name.
 EXTRAS = {  # extras of Paddock that install the module
     "ale_py": "atari",
     "crafter": "crafter",

@@ -21,10 +21,10 @@ class AlgorithmRecipe:
 
     target: Callable[..., Any]  # the algorithm class
     settings: Mapping[str, Any]  # by configuration key
-    takes: frozenset[str]  # which of env, vec, pool, seed and total_steps the class accepts
+    accepted: frozenset[str]  # arguments among env, vec, pool, seed and total_steps
 
     def make_alone(self, env: EnvSpec, vec: Vec, seed: int, **more: Any) -> Any:
         """Build the algorithm with an in-process pool; `more` overrides settings and may add `folder`."""
         objects = {"env": env, "vec": vec, "pool": SerialPool(), "seed": seed, "total_steps": None}
         with one_thread():  # keeps initial weights bit-identical
-            return self.target(**{**self.settings, **more}, **{k: objects[k] for k in objects if k in self.takes})
+            return self.target(**{**self.settings, **more}, **{k: objects[k] for k in objects if k in self.accepted})

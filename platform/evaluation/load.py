@@ -34,13 +34,13 @@ def load(run: Path) -> tuple[Any, Progress]:
     algorithm = build_on_cpu(run)
     checkpoints = Checkpoints(run / "checkpoints", keep=read_config(run, ("checkpoint",))["checkpoint"]["keep"])
     require(
-        bool(checkpoints.paths()), f"{run} has no checkpoint yet; wait checkpoint.every_s seconds or until the run ends"
+        bool(checkpoints.paths()), f"{run} has no checkpoint yet; wait for the first, after checkpoint.every_s seconds"
     )
     try:
         progress = restore(algorithm, checkpoints)
     except CheckpointError:  # the run may have just replaced its checkpoints
         progress = restore(algorithm, checkpoints)
-    # A run that was stopped while waiting for an evaluation stores the metrics in `unfinished`.
+    # If the run stopped while an evaluation was pending, `unfinished` has the metrics of the saved policy.
     return algorithm, replace(progress, metrics=progress.metrics | (progress.unfinished or {}))
 
 

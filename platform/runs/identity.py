@@ -57,7 +57,7 @@ def count_envs(config: Mapping[str, Any]) -> int | None:
 
 
 def experiment_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that determine results, by dotted key; without the seed, so that repetitions are equal."""
+    """Return the values that determine results, except the seed, by dotted key; repetitions have equal values."""
     settings = {key: value for key, value in computation(config).items() if key != "seed"}
     count = count_envs(config)
     return settings if count is None else settings | {NUM_ENVS: count}
