@@ -1,9 +1,14 @@
-"""Hooks of mkdocs: link the packages under their import name, and allow line breaks in long names."""
+"""Hooks of mkdocs: link the packages under their import name, render notebooks, and break long names in tables."""
 
+import base64
+import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,6 +22,37 @@ def on_startup(**_: Any) -> None:
         if source.name != "__init__.py":
             (tree / source.name).symlink_to(source)
     (tree / "__init__.py").symlink_to(ROOT / "paddock.py")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add a page for each notebook, with its stored outputs; mkdocs calls this before it reads the navigation."""
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        images: list[bytes] = []
+        cells = json.loads(path.read_text())["cells"]
+        text = "\n\n".join(part for cell in cells for part in render_cell(cell, path.stem, images))
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=text))
+        for number, image in enumerate(images):
+            files.append(File.generated(config, f"notebooks/{path.stem}-{number}.png", content=image))
+    return files
+
+
+def render_cell(cell: dict[str, Any], name: str, images: list[bytes]) -> Iterator[str]:
+    """Yield a cell and its outputs in Markdown; append its images, which are saved as NAME-NUMBER.png."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        yield source
+        return
+    yield f"```python\n{source}\n```"
+    for output in cell["outputs"]:
+        data = output.get("data", {})
+        if "image/png" in data:
+            yield f"![Output of the cell above]({name}-{len(images)}.png)"
+            images.append(base64.b64decode(data["image/png"]))
+        elif "text/html" in data:
+            table = re.sub(r"<style>.*?</style>|\s*\n\s*", " ", "".join(data["text/html"]), flags=re.S)
+            yield f'<div class="output">{table}</div>'
+        else:
+            yield f"```text\n{''.join(data.get('text/plain', output.get('text', ''))).rstrip()}\n```"
 
 
 def on_page_content(html: str, **_: Any) -> str:

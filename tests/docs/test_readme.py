@@ -320,6 +320,11 @@ def test_every_file_it_names_is_there() -> None:
         missing += [f"{page}: {link}" for link in links if not (ROOT / page).parent.joinpath(link).exists()]
         named = re.findall(r"`((?:conf|algos|envs|platform|scripts|tests|notebooks|docs)/[\w./]+)`", text)
         missing += [f"{page}: {name}" for name in named if not (ROOT / name).exists()]
+        for file, function in re.findall(r"`([\w/]+\.py):(\w+)`", text):
+            source = (ROOT / file).read_text() if (ROOT / file).exists() else ""
+            missing += (
+                [] if re.search(rf"^ *(def |class )?{function}\b", source, re.M) else [f"{page}: {file}:{function}"]
+            )
         for script, options in re.findall(r"`python (scripts/\S+\.py)([^`]*)`", text):
             source = (ROOT / script).read_text()
             missing += [
