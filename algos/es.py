@@ -309,6 +309,6 @@ class ES:
             played, ends = run_job(self.pool, play_members, play_evaluation(self, distribution))
         for end in ends:
             if end.error is not None:
-                log.warning("an evaluation task was lost: %s: %s", type(end.error).__name__, end.error)
+                log.warning("an evaluation task failed: %s: %s", type(end.error).__name__, end.error)
         metrics = summarize(played, self.env, self.best_return, self.iteration, self.eval_max_steps)
         return metrics, sum(end.seconds for end in ends)

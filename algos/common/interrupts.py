@@ -22,14 +22,14 @@ class Interrupts:
     """Flag that a signal handler sets to interrupt waits of the main thread."""
 
     def __init__(self) -> None:
-        """Initialize without a request."""
+        """Initialize without a pending interrupt."""
         self._requested = self._waiting = self._logged = False
 
     def request(self) -> None:
         """Interrupt the current wait and all later ones.
 
         Raises:
-            Interrupted: the main thread is waiting, which this exception ends.
+            Interrupted: the main thread is waiting; the exception ends the wait.
         """
         self._requested = True
         if self._waiting:

@@ -103,7 +103,7 @@ class AsyncEvaluation:
         return row
 
     def finish(self) -> dict[str, float]:
-        """Wait for the pending evaluation and return its metrics; empty if there is none or all tasks were lost.
+        """Wait for the pending evaluation and return its metrics; empty if there is none or all its tasks failed.
 
         Raises:
             Interrupted: the wait was interrupted; call this method again to continue waiting.
@@ -174,7 +174,7 @@ class AsyncEvaluation:
         self.best_return, self.best = float(state["best"]["return"]), [Weights(**one) for one in best]
 
     def policy(self, which: Literal["last", "best"], *last: Weights) -> Policy:
-        """Return the policy with the weights `last`, or the best evaluated policy; join several into one.
+        """Return the last policy (weights `last`) or the best evaluated policy; a joint policy if there are several.
 
         Raises:
             ConfigError: the best is requested before the first evaluation has finished.

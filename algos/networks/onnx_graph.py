@@ -147,7 +147,7 @@ class Graph:
 
 
 def _add_normalization(graph: Graph, scaling: Normalizer | Weights, dtype: np.dtype[Any]) -> str:
-    """Normalize flattened observations with the precision of NumPy; return float32."""
+    """Add the normalization of flattened observations, computed in NumPy's precision and cast to float32."""
     precision = np.result_type(dtype, np.float32)
     rows = graph.cast(graph.rows("observation"), DOUBLE if precision == np.float64 else FLOAT)
     centred = graph.add("Sub", rows, graph.constant(scaling.mean, precision))

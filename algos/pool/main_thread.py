@@ -45,6 +45,6 @@ def lend_main_thread(call: Callable[[], None]) -> bool:
 
 
 def exit_if_ended(*_: object) -> None:
-    """Raise SystemExit if the event loop has ended, to interrupt a running task; a signal handler."""
+    """Raise SystemExit if the event loop has ended; as a signal handler, this interrupts a running task."""
     if _ended.is_set():
         raise SystemExit

@@ -62,7 +62,7 @@ class PriorityTree:
         self._tree[ids % self._capacity] = leaves
 
     def draw(self, words: NDArray[np.uint64], first_update: int, first_row: int) -> tuple[NDArray[np.int64], Floats]:
-        """Return sampled rows [U, B], at least `first_row`, and their importance-sampling weights [U, B].
+        """Sample row ids [U, B] from `first_row` on; return them with importance-sampling weights [U, B].
 
         Weights (N P)^-beta are divided by the largest of a batch, which gives (leaf / smallest leaf)^-beta.
         """

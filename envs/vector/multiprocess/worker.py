@@ -39,12 +39,12 @@ WAIT_S = 60.0  # timeout of a single wait for commands
 
 @dataclass(frozen=True)
 class WorkerJob:
-    """Configuration of a worker; the parent uses the same file descriptor numbers."""
+    """Configuration of a worker; its file descriptors have the same numbers in the parent process."""
 
     number: int  # index of the worker
-    workers: int  # W
-    blocks: int  # B, of all workers
-    num_envs: int  # N, of all workers; rows of the buffers
+    workers: int  # W, number of workers
+    blocks: int  # B, number of blocks of all workers
+    num_envs: int  # N, number of rows of all workers
     spec: EnvSpec
     registered: Any  # Gymnasium's registry entry if the environment was registered in the parent, else None
     layouts: Layouts
@@ -154,7 +154,7 @@ class Worker:
         try:
             message = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         except Exception as error:
-            text = f"worker {self.job.number}: cannot pickle its infos or results ({one_line(error)})"
+            text = f"worker {self.job.number} cannot pickle infos or results ({one_line(error)})"
             state, message = FAILED, pickle.dumps(EnvError(f"{text}; return only picklable data"))
         self.buffers.active_env[self.job.number] = NO_ENV
         self.buffers.state[block] = state

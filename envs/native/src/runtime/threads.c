@@ -33,7 +33,7 @@ struct thread_pool {
     atomic_int next_group; /* first group that no thread has taken yet */
     /* Modified only while holding the mutex. */
     atomic_uint call_number;
-    atomic_int num_busy; /* threads that run the current call; threads that wake up after its end do not join */
+    atomic_int num_busy; /* threads that run the current call, excluding the caller */
     int accepting, stopping; /* whether threads may join the current call; whether they must exit */
 };
 
