@@ -131,5 +131,11 @@ class Shaped(Steps):
 if __name__ == "__main__":
     import paddock
 
-    small = ["vec.num_envs=2", "algo.num_steps=16", "algo.hidden_sizes=[8]", "budget.iterations=1"]
+    small = [
+        "vec.num_envs=2",
+        "algo.num_steps=16",
+        "algo.minibatch_size=32",
+        "algo.hidden_sizes=[8]",
+        "budget.iterations=1",
+    ]
     paddock.run("algo=ppo", "env=gymnasium", "env.id=__main__:Steps", "compute=local", "compute.workers=1", *small)

@@ -67,6 +67,7 @@ DQN = [  # whose replay fills a file in three rounds, and keeps less than two
 ]
 POLICIES = ["env=relay", "vec=serial", "algo.member.policies={one: [runner_0, runner_2], other: runner_1}"]
 SEATS = [*ONE, "env=tictactoe", "vec=serial", "algo.member.agent_id_feature=true", "algo.member.num_steps=8"]
+SEATS += ["algo.member.minibatch_size=16"]
 APART = [*TINY, "env=roles", "vec=serial", "algo.member.policies={one: player_0, two: player_1}"]
 ES = [*ONE, "algo@algo.member=es", "~algo.explore.entropy_coef", "algo.member.population=4"]
 

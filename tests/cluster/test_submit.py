@@ -228,13 +228,13 @@ def test_wait_can_be_interrupted_and_reports_failures(clustered: Desk, slurm: Sl
     )
     assert waiting.stdout is not None
     job = waiting.stdout.readline().split()[1].rstrip(":")
-    assert "waiting for them" in [waiting.stdout.readline() for _ in range(4)][-1]
+    assert "Ctrl-C keeps them running" in [waiting.stdout.readline() for _ in range(4)][-1]
     waiting.send_signal(signal.SIGINT)
     _, err = waiting.communicate(timeout=30)
-    assert (waiting.returncode, "the jobs go on" in err) == (130, True)
+    assert (waiting.returncode, "the jobs keep running" in err) == (130, True)
     assert slurm.state(job) == "PENDING"
     code, _, err = clustered.call("paddock", *arguments)
-    assert code == 2 and f"as job {job}, which is PENDING" in err
+    assert code == 2 and f"job {job} (PENDING)" in err
     slurm.call("scancel", job)
     code, out, err = clustered.call("paddock", *arguments)
     assert (code, err) == (0, "")

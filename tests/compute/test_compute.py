@@ -193,7 +193,7 @@ def test_a_lost_scheduler_ends_the_run_with_one_line_and_a_good_checkpoint(
         (line,) = [line for line in err.splitlines() if line.startswith("paddock: ")]
         assert address in line and "run.dir=" in line and "Traceback" not in err
         pasted = shlex.join([*TINY, "compute=dask", f"compute.address={address}", f"run.dir={run}"])
-        assert err.splitlines()[-1] == f"  python -m paddock {pasted}"
+        assert err.splitlines()[-1].endswith(f" {pasted}")
         assert read(max((run / "checkpoints").glob("*.npz")))["algorithm"]["iteration"] >= 2
     finally:
         for process in (scheduler, worker):

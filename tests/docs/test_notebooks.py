@@ -93,7 +93,10 @@ def test_the_history_of_poet_is_shown(runs: Path, tmp_path: Path, monkeypatch: p
 
 def test_python_alone_does_what_the_command_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # In rollouts so short that no episode ends in one of them, whose row then has no return.
-    smaller = {"40_000": "512", '"algo.eval_every_iterations=4"': '"algo.eval_every_iterations=4", "algo.num_steps=8"'}
+    smaller = {
+        "40_000": "512",
+        '"algo.eval_every_iterations=4"': '"algo.eval_every_iterations=4", "algo.num_steps=8", "algo.minibatch_size=64"',
+    }
     notebook = execute("from_python", tmp_path / "made", tmp_path, monkeypatch, smaller)
     assert count_pictures(notebook) == 4
     run = tmp_path / "made/ppo"

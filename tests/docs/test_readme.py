@@ -106,13 +106,14 @@ def shrunk(words: Sequence[str]) -> list[str]:
         return [
             *ONE_TRIAL,
             f"algo.eval_every_{unit}=1",
-            *(["vec.num_envs=2"] if PPO.search(said) else ["algo.eval_max_steps=20"]),
+            *([] if PPO.search(said) else ["algo.eval_max_steps=20"]),
         ]
     place = [] if "compute=" in said else ["compute=serial"]
     place += ["compute.workers=1"] if "compute=dask" in said else []
     place += ["vec=serial"] if "niche" in said else []
     if "pbt" in said:
-        return [*TWO_MEMBERS, *place]
+        size = [] if "algo.member=" in said else ["algo.member.minibatch_size=8"]
+        return [*TWO_MEMBERS, *size, *place]
     if PPO.search(said):
         return [*FEW_STEPS, *ONE_PASS, *place]
     if "pqn" in said:

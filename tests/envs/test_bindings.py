@@ -56,7 +56,15 @@ def test_an_episode_depends_on_its_seed_alone(option: str, tmp_path: Path, monke
 @pytest.mark.parametrize("world", ["cooperative_pong", "knights_archers_zombies"])
 def test_worlds_of_images_and_of_rows_train(world: str, tmp_path: Path) -> None:
     need(world)
-    words = [f"env={world}", *PPO, *LITTLE, "vec.num_envs=1", "algo.num_steps=4", "algo.eval_max_steps=3"]
+    words = [
+        f"env={world}",
+        *PPO,
+        *LITTLE,
+        "vec.num_envs=1",
+        "algo.num_steps=4",
+        "algo.minibatch_size=8",
+        "algo.eval_max_steps=3",
+    ]
     words = last_of_each(words)
     assert call_main(*words, "compute=serial", f"run.dir={tmp_path / 'run'}") == 0
     seats = {"cooperative_pong": 2, "knights_archers_zombies": 4}[world]

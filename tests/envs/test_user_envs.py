@@ -138,7 +138,7 @@ def test_lost_statistics_of_a_wrapper_are_reported(tmp_path: Path, caplog: pytes
             caplog.clear()
             words = [wrapper, f"budget.iterations={iterations}", f"run.dir={tmp_path}/{reported}"]
             assert call_main(*offset, *words, "env.fresh=false") == 0
-            assert ("has no statistics" in caplog.text) == reported
+            assert ("statistics in evaluations" in caplog.text) == reported
         assert ("replayed actions led to other observations" in caplog.text) == reported
 
 
@@ -152,7 +152,7 @@ def test_a_thread_left_behind_does_not_keep_a_command_from_ending(tmp_path: Path
         text=True,
         timeout=120,
     )
-    assert ended.returncode == 0 and "thread left-behind was left running" in ended.stderr
+    assert ended.returncode == 0 and "thread left-behind" in ended.stderr
 
 
 @pytest.mark.real_start

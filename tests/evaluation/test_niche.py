@@ -114,7 +114,7 @@ def test_run_on_a_niche_outlives_the_run_that_it_is_from(poet: Path, main: Main,
     assert main(*command, "budget.iterations=4")[0] == 0
     assert [row["iteration"] for row in rows(Path("mine"))] == [1, 2, 3, 4, 4]
     code, _, err = main(*command, "env.niche=0", "budget.iterations=5")
-    assert code == 2 and "theirs is not a run folder" in err
+    assert code == 2 and "no such run: theirs" in err
 
 
 def test_sweep_over_niches_trains_on_each(poet: Path, main: Main) -> None:

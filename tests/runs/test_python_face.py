@@ -350,7 +350,7 @@ def test_memory_is_carried_by_the_state(make: Callable[[str], paddock.Run]) -> N
     _, first = policy.act_with_state(observation)
     _, second = policy.act_with_state(observation, first)
     assert first.shape == second.shape and not np.array_equal(first, second)
-    with pytest.raises(ConfigError, match="state is of 2 episodes, and there are 1 observations"):
+    with pytest.raises(ConfigError, match="state has batch size 2"):
         policy.act_with_state(observation[0], first)
 
 

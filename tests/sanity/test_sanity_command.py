@@ -155,10 +155,10 @@ def test_a_policy_can_draw_where_its_algorithm_draws_in_training(path: Path, tmp
 
 
 def test_an_override_takes_precedence_over_the_suite_s_settings() -> None:
-    prepared = prepare_tasks(["algo=ppo", "algo.gamma=0.5", "vec.num_envs=3"], ["bandit", "cutoff"], [1])
+    prepared = prepare_tasks(["algo=ppo", "algo.gamma=0.5", "vec.num_envs=16"], ["bandit", "cutoff"], [1])
     for exam in prepared:
         [trial] = exam.trials
-        assert trial.algorithm.settings["gamma"] == 0.5 and trial.vec.num_envs == 3
+        assert trial.algorithm.settings["gamma"] == 0.5 and trial.vec.num_envs == 16
     [plain] = prepare_tasks(["algo=ppo"], ["cutoff"], [1])
     assert plain.trials[0].algorithm.settings["gamma"] == 0.9 and plain.trials[0].vec.num_envs == 32
     [member] = prepare_tasks(["algo=pbt", "algo.member.epochs=2"], ["cutoff"], [1])

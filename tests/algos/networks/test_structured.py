@@ -39,6 +39,7 @@ ALGORITHMS = {
         "algo.interval=2",
         "algo.eval_episodes=2",
         "algo.member.num_steps=5",
+        "algo.member.minibatch_size=10",
         "algo.member.hidden_sizes=[8]",
         "env.without=[bench]",
     ],
@@ -60,7 +61,7 @@ def test_what_is_no_number_is_named_and_not_learned_from(algo: str, tmp_path: Pa
     kwargs = ["+env.kwargs.observation=mixed", "+env.kwargs.action=number"]
     spoilt = "env.wrappers=[{_target_: toy_envs.Spoil, part: wheel}]"
     words = ["env=gymnasium", "env.id=toy_envs:Samples-v0", *kwargs, spoilt, "vec.num_envs=2"]
-    made = learned.algorithm(f"algo={algo}", *words, "algo.num_steps=50", "algo.hidden_sizes=[8]", folder=tmp_path)
+    made = learned.algorithm(f"algo={algo}", *words, "algo.num_steps=64", "algo.hidden_sizes=[8]", folder=tmp_path)
     said = r"environment \d returned an observation whose wheel has nan in step \d+ of a rollout; fix"
     with pytest.raises(EnvError, match=said), contextlib.closing(made.plan()) as plan:
         next(plan)

@@ -47,4 +47,4 @@ def test_a_server_says_what_it_does_about_ctrl_c(serve: Any, capsys: pytest.Capt
     server = serve(COUNTING)
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     assert serve_until_told(server) == 0
-    assert "finish what is under way; Ctrl-C again ends at once" in capsys.readouterr().err
+    assert "Ctrl-C again quits now" in capsys.readouterr().err

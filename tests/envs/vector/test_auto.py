@@ -58,6 +58,7 @@ def test_what_was_taken_is_printed_written_and_kept(
     monkeypatch.setattr(auto_module, "ROUND_S", 0.01)
     run = tmp_path / "run"
     words = ["algo=ppo", "env=cartpole", "vec=auto", "vec.num_envs=2", "algo.num_steps=8", "compute=serial"]
+    words += ["algo.minibatch_size=16"]
     assert call_main(*words, "budget.iterations=2", f"run.dir={run}") == 0
     out = capsys.readouterr().out
     assert "vec=auto: timing" in out and out.count("<- chosen") == 1

@@ -21,6 +21,7 @@ WORKING = {"system/worker_s", "system/idle_share"}
 GRADIENTS = [
     "algo.hidden_sizes=[8]",
     "algo.num_steps=8",
+    "algo.minibatch_size=16",
     "vec.num_envs=2",
     "algo.eval_every_iterations=2",
     "algo.eval_episodes=2",
