@@ -1,22 +1,4 @@
-"""Timing metrics of an iteration: the keys of the group `system/`, the same for every algorithm.
-
-iteration_s    time from one row to the next; entries with a dash are parts of it, spent in this process
-loop_s         - logging, saving checkpoints and checking stop conditions
-wait_s         - collecting training data or waiting for it
-learn_s        - updating networks
-replay_s       - storing and sampling replay
-eval_wait_s    - waiting for evaluations
-ahead_wait_s   actors that run ahead (staleness above 0, or threads) waiting for new weights; summed over actors
-queue_wait_s   actors that run ahead waiting for space in the rollout queue; summed over actors
-env_s          waiting for environments; summed over actors
-policy_s       choosing actions; summed over actors
-worker_s       computing tasks; summed over the pool's workers
-*_share        share of the iteration: env and policy (mean over actors), learn, and wait (of any kind). If this process
-               alternates between acting and learning, these four and loop_s add up to the iteration
-idle_share     idle share of the pool's workers: 1 - worker_s / (workers x iteration_s)
-retries        tasks restarted after a lost worker; env_restarts: environment processes replaced so far
-seconds        of all sessions; steps_per_s, memory_gb of this process: added by the loop
-"""
+"""Timing metrics of an iteration, `system/...`, the same for every algorithm; docs/reference/metrics.md lists them."""
 
 import time
 from typing import Protocol

@@ -320,6 +320,7 @@ def test_every_file_it_names_is_there() -> None:
     missing = []
     for page, text in PAGES.items():
         links = [link for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text) if not link.startswith("http")]
+        links = [link for link in links if not re.match("(reference/)?config/", link)]  # made as the site is built
         missing += [f"{page}: {link}" for link in links if not (ROOT / page).parent.joinpath(link).exists()]
         named = re.findall(r"`((?:conf|algos|envs|platform|scripts|tests|notebooks|docs)/[\w./]+)`", text)
         missing += [f"{page}: {name}" for name in named if not (ROOT / name).exists()]
