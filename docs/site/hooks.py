@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import shutil
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,16 @@ def on_startup(**_: Any) -> None:
         if source.name != "__init__.py":
             (tree / source.name).symlink_to(source)
     (tree / "__init__.py").symlink_to(ROOT / "paddock.py")
+
+
+def on_config(config: Any) -> Any:
+    """Show the version and, once pyproject.toml has a repository, links to it; mkdocs calls this after `on_startup`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    config.copyright = f"Paddock {project['version']}"
+    if repository := project.get("urls", {}).get("Repository"):
+        config.repo_url, config.edit_uri = repository, "edit/main/docs/"
+        config.theme["features"].append("content.action.edit")
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:
