@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: link the packages under their import name, render notebooks, and break long names in tables."""
+"""Hooks of mkdocs: link the packages under their import name, add notebooks and pages of the root, break long names."""
 
 import base64
 import json
@@ -12,6 +12,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
+ROOT_PAGES = ("CONTRIBUTING.md", "CHANGELOG.md")
 
 
 def on_startup(**_: Any) -> None:
@@ -36,7 +37,11 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add a page for each notebook, with its stored outputs; mkdocs calls this before it reads the navigation."""
+    """Add pages of the repository's root and of notebooks; mkdocs calls this before it reads the navigation."""
+    for name in ROOT_PAGES:
+        text = (ROOT / name).read_text().replace("](docs/", "](")
+        text = re.sub(r"\[([^]]+)\]\((?:LICENSE|CODE_OF_CONDUCT\.md)\)", r"\1", text)
+        files.append(File.generated(config, name.lower(), content=link_root_pages(text)))
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         images: list[bytes] = []
         cells = json.loads(path.read_text())["cells"]
@@ -45,6 +50,18 @@ def on_files(files: Files, config: Any) -> Files:
         for number, image in enumerate(images):
             files.append(File.generated(config, f"notebooks/{path.stem}-{number}.png", content=image))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Link pages of the root by their names on the site; mkdocs calls this for each page."""
+    return link_root_pages(markdown)
+
+
+def link_root_pages(markdown: str) -> str:
+    """Replace links to pages of the root by links to their copies."""
+    for name in ROOT_PAGES:
+        markdown = re.sub(rf"\]\((?:\.\./)*{re.escape(name)}", f"]({name.lower()}", markdown)
+    return markdown
 
 
 def render_cell(cell: dict[str, Any], name: str, images: list[bytes]) -> Iterator[str]:
