@@ -78,7 +78,7 @@ def render_cell(cell: dict[str, Any], name: str, images: list[bytes]) -> Iterato
             images.append(base64.b64decode(data["image/png"]))
         elif "text/html" in data:
             table = re.sub(r"<style>.*?</style>|\s*\n\s*", " ", "".join(data["text/html"]), flags=re.S)
-            yield f'<div class="output">{table}</div>'
+            yield '<div class="output">' + re.sub(r"<table[^>]*>", "<table>", table) + "</div>"
         else:
             yield f"```text\n{''.join(data.get('text/plain', output.get('text', ''))).rstrip()}\n```"
 
