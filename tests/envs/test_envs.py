@@ -119,7 +119,7 @@ def test_what_varies_in_size_needs_a_bound_or_is_left_out() -> None:
     with pytest.raises(ConfigError, match=r"the space is a Sequence.*\+env.action_bounds.element=n, or wrap"):
         spec.actions  # noqa: B018
     wrong = {"bounds": {"pile": 3}, "action_bounds": {"element": 3, "elemen": 3}}
-    with pytest.raises(ConfigError, match=r"env.action_bounds.elemen is no .*'element'"):
+    with pytest.raises(ConfigError, match=r"env.action_bounds.elemen is not a .*'element'"):
         Layouts.of(replace(spec, **wrong), *spec.raw_spaces)
     assert list(replace(spec, without=("pile",)).spaces[0].spaces) == ["near"]
     first = env_spec("toy_envs:Samples-v0", kwargs={"observation": "graph", "action": "bits"}, without=[0])

@@ -343,7 +343,7 @@ def test_where_nothing_is_legal_it_is_an_error(flat: bool) -> None:
 )
 def test_a_mask_that_is_about_no_choice_is_refused(mask: gymnasium.Space, action: gymnasium.Space) -> None:
     layout = Layout.of(spaces.Dict(action_mask=mask, speed=VECTOR), {}, ())
-    with pytest.raises(ConfigError, match=r"fit no action; allowed: .*env\.without="):
+    with pytest.raises(ConfigError, match=r"match no action; allowed: .*env\.without="):
         architecture(layout, action)
 
 

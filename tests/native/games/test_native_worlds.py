@@ -149,7 +149,7 @@ def test_auto_takes_a_world_whose_numbers_are_the_original_s() -> None:
     ("changes", "named"),
     [
         ({"agent_id_feature": True}, "env.agent_id_feature: the native version of .* cannot change observations"),
-        ({"kwargs": FIELD | {"longest": 9}}, "may take 45 cells, but half of a 9 x 8 field has 36"),
+        ({"kwargs": FIELD | {"longest": 9}}, "may fill 45 cells, but half of a 9 x 8 field has 36"),
     ],
 )
 def test_what_has_no_native_version_is_refused_in_one_line(changes: dict[str, Any], named: str) -> None:
