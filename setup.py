@@ -7,6 +7,7 @@ which come last: a folder named `paddock` in the working directory would hide th
 is a line in a .pth file.
 """
 
+import shutil
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -64,7 +65,8 @@ class BuildPy(build_py):
         """Build, and put paddock.py in the place of platform/__init__.py."""
         super().run()
         if not self.editable_mode:
-            self.copy_file("paddock.py", str(Path(self.build_lib, "paddock", "__init__.py")), preserve_mode=False)
+            # Not self.copy_file, which skips a file that is older than the one it replaces.
+            shutil.copyfile("paddock.py", Path(self.build_lib, "paddock", "__init__.py"))
 
 
 if __name__ == "__main__":  # tests read LIBRARIES
