@@ -36,8 +36,10 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Insert the table of names; mkdocs calls this for each page."""
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Insert the table of names, and rank the longest pages last in searches; mkdocs calls this for each page."""
+    if page.file.src_uri.startswith(("benchmarks/", "notebooks/", "reference/config/")):
+        page.meta["search"] = {"boost": 0.5}
     return markdown.replace("<!-- names -->", names_table()) if "<!-- names -->" in markdown else markdown
 
 
@@ -103,9 +105,7 @@ def config_page(name: str) -> str:
     options = {file: read_option(file) for file in files}
     repeated = Counter((row.key, row.meaning) for _, _, rows in options.values() for row in rows.values())
     common = options[COMMON][2] if COMMON in options else {}
-    # Other pages should precede this one in search results.
-    page = ["---\nsearch:\n  boost: 0.5\n---\n"]
-    page += [f"# Configuration: {name}\n\nThis page lists {purpose}. {NOTES.get(name, '')}\n"]
+    page = [f"# Configuration: {name}\n\nThis page lists {purpose}. {NOTES.get(name, '')}\n"]
     for file, (summary, selected, rows) in options.items():
         option = f"`{Path(file).parent}={Path(file).stem}`: "
         page += [
