@@ -4,7 +4,6 @@ import contextlib
 import importlib
 import importlib.util
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -36,7 +35,7 @@ TEXT = "\n".join(PAGES.values())
 EXTEND = PAGES["docs/extend.md"]
 BLOCK = re.compile(r"^```(\w*)(?: title=\"([^\"\n]+)\")?\n(.*?)^```", re.M | re.S)
 COMMAND = re.compile(r"\S*python -m (?=platform|paddock)")
-# What scripts/check and .ci/run do, and what `test_the_site_builds` does.
+# What scripts/check and .ci/run do, and what test_site.py does.
 ELSEWHERE = re.compile(
     r"python3 -m venv|\. \.venv/bin/activate|PATH=.* scripts/check|mkdocs build --strict -f docs/site/mkdocs.yml"
 )
@@ -339,17 +338,3 @@ def test_every_file_it_names_is_there() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(PAGES["README.md"].splitlines()) <= 110
-
-
-def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
-    command = ["-m", "mkdocs", "build", "--strict", "-f", "docs/site/mkdocs.yml", "-d", str(tmp_path)]
-    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, env=quiet, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    for page in PAGES.keys() - set(BESIDE_DOCS):
-        file = tmp_path / Path(page).relative_to("docs").with_suffix(".html")
-        html = (tmp_path / "index.html" if page == "docs/README.md" else file).read_text()
-        assert not re.findall(r"<(?:script|img|iframe)[^>]* src=\"?(?:https?:)?//", html), page
-        assert not re.findall(r"<link[^>]* rel=\"?stylesheet[^>]* href=\"?(?:https?:)?//", html), page
-    reference = (tmp_path / "reference" / "seams.html").read_text()
-    assert "paddock.envs.spec.EnvSpec" in reference and "paddock.algos.protocol.Algorithm" in reference
