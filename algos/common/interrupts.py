@@ -10,8 +10,8 @@ log = logging.getLogger(__name__)
 LOG_AFTER_S = 10.0  # waits longer than this are logged
 
 
-class Interrupted(BaseException):
-    """Wait interrupted by a signal; a `BaseException`, because tasks in this process catch `Exception`."""
+class Interrupted(KeyboardInterrupt):
+    """Wait interrupted by a signal; like Ctrl-C no error of the task or environment that runs in this process."""
 
 
 class Unfinished(dict[str, float]):

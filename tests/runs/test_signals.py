@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, TINY, call_main, final_state, rows
+from conftest import ROOT, TINY, assert_same_run, call_main, final_state, rows
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 import paddock
+from paddock.algos.learning import async_evaluation
 from paddock.runs.state import read_run_states
 from paddock.tracking.tracker import Tracker
 
@@ -65,6 +66,33 @@ def test_second_signal_is_no_error_of_a_task(tmp_path: Path, monkeypatch: pytest
     run = paddock.run(*line, f"run.dir={tmp_path / 'run'}", progress=False)
     assert final_state(run.path) == final_state(straight.path)
     assert (run.path / "metrics.jsonl").read_bytes() == (straight.path / "metrics.jsonl").read_bytes()
+
+
+def test_signal_in_an_evaluation_of_this_process_loses_no_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = ["vec.num_envs=2", "algo.num_steps=8", "algo.minibatch_size=16", "algo.hidden_sizes=[4]", "seed=1"]
+    line = ["algo=ppo", "env=cartpole", "compute=serial", "budget.iterations=4", "algo.eval_every_iterations=2", *small]
+    straight = paddock.run(*line, f"run.dir={tmp_path / 'straight'}", progress=False)
+    play, reset, playing = async_evaluation.evaluate_policy, CartPoleEnv.reset, False
+
+    def evaluate(*arguments: Any) -> Any:
+        nonlocal playing
+        playing = True
+        return play(*arguments)
+
+    def interrupting(self: Any, **settings: Any) -> Any:
+        if playing:
+            signal.raise_signal(signal.SIGTERM)
+        return reset(self, **settings)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(async_evaluation, "evaluate_policy", evaluate)
+        patch.setattr(CartPoleEnv, "reset", interrupting)
+        paddock.run(*line, f"run.dir={tmp_path / 'run'}", progress=False)
+    assert playing and len(rows(tmp_path / "run")) < 5
+    run = paddock.run(*line, f"run.dir={tmp_path / 'run'}", progress=False)
+    assert_same_run(run.path, straight.path)
 
 
 def test_interrupt_in_the_last_iteration_is_raised_at_the_end(
