@@ -1,7 +1,7 @@
 """Hooks of mkdocs: generate the pages of configuration keys from conf/, and the table of other libraries' names."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,15 +15,15 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 PAGES = {  # page of docs/reference/config/ -> its first sentence, and files of conf/
     "run": ("every key that is not in a group: seed, budget, run folder, checkpoints", ["config.yaml", "serve.yaml"]),
     "algo": ("every key of each algorithm, `algo=NAME`", ["algo/*.yaml"]),
-    "env": ("every key of each environment, `env=NAME`", ["env/gymnasium.yaml", "env/*.yaml"]),
+    # The families of POET have other keys than environments, and are complete.
+    "env": (
+        "every key of each environment, `env=NAME`; the tables after the first show only rows that differ from it",
+        ["env/gymnasium.yaml", "env/*.yaml"],
+    ),
     "vec": ("every key of each vectorization of environments, `vec=NAME`", ["vec/*.yaml"]),
     "compute": ("every key of each compute backend, `compute=NAME`", ["compute/*.yaml"]),
     "track": ("every key of each metric logger, `track=NAME`: W&B, TensorBoard, MLflow", ["track/*.yaml"]),
     "sweep": ("every key of `--multirun`: launchers and Optuna", ["hydra/launcher/*.yaml", "hydra/sweeper/*.yaml"]),
-}
-NOTES = {
-    "env": "The first table has the keys of all environments; the others show only rows that differ from it, "
-    "except for the families of POET, which have other keys."
 }
 HEADINGS = {"config.yaml": "Every run", "serve.yaml": "Environment server"}
 COMMON = "env/gymnasium.yaml"
@@ -106,13 +106,10 @@ def config_page(name: str) -> str:
     options = {file: read_option(file) for file in files}
     repeated = Counter((row.key, row.meaning) for _, _, rows in options.values() for row in rows.values())
     common = options[COMMON][2] if COMMON in options else {}
-    page = [f"# Configuration: {name}\n\nThis page lists {purpose}. {NOTES.get(name, '')}\n"]
+    page = [f"# Configuration: {name}\n\nThis page lists {purpose}.\n"]
     for file, (summary, selected, rows) in options.items():
-        option = f"`{Path(file).parent}={Path(file).stem}`: "
-        page += [
-            f"## {HEADINGS.get(file, Path(file).stem)}\n",
-            f"{'' if file in HEADINGS else option}{escape(summary)}.",
-        ]
+        option = "" if file in HEADINGS else f"`{Path(file).parent}={Path(file).stem}`: "
+        page += [f"## {HEADINGS.get(file, Path(file).stem)}\n\n{option}{escape(summary)}."]
         page += [f"Selects {', '.join(f'`{each}`' for each in selected)}."] if selected else []
         shown = list(rows.values())
         if file != COMMON and common.keys() - rows.keys() <= {"env.agents"}:
@@ -126,19 +123,14 @@ def config_page(name: str) -> str:
 
 def names_table() -> str:
     """Return a table of the names of other libraries, with the keys that they correspond to and their pages."""
-    meanings: dict[str, tuple[str, str]] = {}
-    for page in reversed(PAGES):
-        for row in re.findall(r"^\| `([^`]+)` \| .* \| (.*) \|$", config_page(page), re.M):
-            meanings[row[0]] = (page, row[1].replace("../../", ""))
-    keys: dict[str, list[str]] = {}
-    for key, names in USUAL.items():
-        for name in names if key in meanings else ():
-            keys.setdefault(name, []).append(key)
+    meanings: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    for page in PAGES:
+        for key, meaning in re.findall(r"^\| `([^`]+)` \| .* \| (.*) \|$", config_page(page), re.M):
+            meanings[key][page, meaning.replace("../../", "")] += 1
     table = ["| name elsewhere | key | meaning |", "|---|---|---|"]
-    for name in sorted(keys):
-        for key in keys[name]:
-            page, meaning = meanings[key]
-            table.append(f"| `{name}` | [`{key}`](reference/config/{page}.md) | {meaning} |")
+    for name, key in sorted((name, key) for key, names in USUAL.items() if key in meanings for name in names):
+        (((page, meaning), _),) = meanings[key].most_common(1)
+        table.append(f"| `{name}` | [`{key}`](reference/config/{page}.md) | {meaning} |")
     return "\n".join(table)
 
 
