@@ -268,3 +268,26 @@ def test_a_scheduler_that_does_not_answer_twice_is_lost(answers: int, monkeypatc
 
     failure, asked = asyncio.run(main())
     assert "lost the scheduler at tcp://a" in str(failure) and asked == 2 + 2 * answers
+
+
+def test_the_start_limit_counts_from_the_last_worker_that_joined() -> None:
+    async def start(count: int) -> int:
+        async def ncores() -> dict[str, int]:
+            return {}
+
+        client: Any = SimpleNamespace(scheduler=SimpleNamespace(ncores=ncores), status="running")
+        dispatcher = make_dispatcher(0, 1.0)
+        members = Membership(client, dispatcher, None, (), "nowhere")
+        opening = asyncio.ensure_future(members.open(3, timeout_s=0.4))
+        for k in range(count):  # 0.9 s in all
+            await asyncio.sleep(0.3)
+            dispatcher.workers[f"tcp://{k}:1"] = FakeWorker(f"tcp://{k}:1")
+        try:
+            await opening
+            return len(dispatcher.workers)
+        finally:
+            await members.close()
+
+    assert asyncio.run(start(3)) == 3
+    with pytest.raises(TimeoutError):
+        asyncio.run(start(2))
