@@ -51,17 +51,20 @@ def run_and_flush(command: Callable[[], int | None]) -> int:
     try:
         code = command() or 0
         print(end="", flush=True)
+    except SystemExit as stopped:  # by a signal
+        code = stopped.code if isinstance(stopped.code, int) else 1
+        raise
     except KeyboardInterrupt:
-        return 130
+        code = 130
     except BrokenPipeError:
         _discard_output()
-        return 141
+        code = 141
     except OSError as error:
         if error.errno not in FULL:
             raise
         _discard_output()
         what = f"cannot write {error.filename or 'the output'} ({error.strerror})"
-        return print_error(ConfigError(f"{what}; free disk space or choose another disk"), DISK_FULL)
+        code = print_error(ConfigError(f"{what}; free disk space or choose another disk"), DISK_FULL)
     finally:
         if threading.active_count() > 1:
             threading.Thread(target=_exit_without_others, args=(code,), daemon=True).start()
