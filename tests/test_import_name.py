@@ -3,15 +3,18 @@
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("platform", "algos", "envs", "conf")
@@ -101,6 +104,14 @@ def test_a_project_may_have_its_own_envs_and_algos(kind: str, project: Path, req
     own = ["algo=es", "env=gymnasium", "env.id=envs.walker:Walker", "run.dir=mine"]
     run(sys.executable, "-m", "paddock", *own, *small, cwd=project, path=path)
     assert "mine" in run(sys.executable, "-m", "paddock.status", ".", cwd=project, path=path)
+
+
+def test_changelog_and_citation_have_the_version_of_the_package() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    released = re.search(r"^## \[(\d\S*)\] - (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert released is not None
+    assert released.groups() == (version, str(citation["date-released"])) and citation["version"] == version
 
 
 def test_the_wheel_holds_one_package_with_every_file(wheel: Path) -> None:

@@ -43,9 +43,10 @@ def check_packages(requirements: Sequence[str] | None = None) -> Finding:
         from packaging.requirements import Requirement  # comes with several of them
     except ImportError:
         return Finding("FAIL", "none is installed", INSTALL)
-    wanted = [Requirement(line) for line in (_required() if requirements is None else requirements)]
+    every = [Requirement(line) for line in (_required() if requirements is None else requirements)]
+    wanted = [one for one in every if one.marker is None or one.marker.evaluate({"extra": ""})]
     wrong = []
-    for requirement in (one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})):
+    for requirement in wanted:
         try:
             version = importlib.metadata.version(requirement.name)
         except importlib.metadata.PackageNotFoundError:
