@@ -253,7 +253,7 @@ def test_damaged_sweeps_are_named_and_unchanged(tmp_path: Path) -> None:
         open_study(sweep)
     assert not (sweep / "study.journal").exists()
     (sweep / "study.journal").write_text("no\nno\n")
-    with pytest.raises(FolderError, match="cannot be read"):
+    with pytest.raises(FolderError, match="cannot read"):
         open_study(sweep)
 
 

@@ -5,8 +5,8 @@
     rows = report(interleave(stored, updates, policies, publish), policies, ...)
 
 Generators are lazy: nothing runs before the first row is requested. The number of updates after a rollout depends only
-on counters, so results do not depend on timing, interruptions or the number of workers. In multi-agent environments,
-each policy has its own rollouts, replay buffer and counters. Custom operators are generators inserted between these.
+on counters, so results do not depend on timing, interruptions or the number of workers. Each of
+several policies has its own rollouts, replay buffer and counters. Custom operators are generators inserted between these.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence

@@ -24,14 +24,14 @@ class Normalization:
     """Running statistics of observations and rewards.
 
     Observations are scaled to mean 0 and standard deviation 1. Rewards are divided by the standard deviation of the
-    discounted return, as in the code of Schulman et al. 2017. With `aec`, returns are discounted once per transition of
-    an agent instead of once per step.
+    discounted return, as in the code of Schulman et al. 2017. With `aec`, returns are discounted once per transition
+    instead of once per step.
     """
 
     def __init__(
         self, num_envs: int, inputs: Inputs, gamma: float, *, obs: bool, rewards: bool, aec: bool = False
     ) -> None:
-        """Initialize without data; with `aec`, agents may act in turns."""
+        """Initialize without data; with `aec`, rows may act in turns."""
         self._obs = obs
         self._inputs = inputs
         self._rewards = rewards

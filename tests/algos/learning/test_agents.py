@@ -156,7 +156,7 @@ def _surrogate() -> Any:
 
 
 def test_where_no_turn_ends_it_says_so() -> None:
-    with pytest.raises(ConfigError, match=r"no agent completed a transition.*raise algo.num_s"):
+    with pytest.raises(ConfigError, match=r"no agent completed a transition.*increase algo.num_s"):
         advance(algorithm(*arguments("turns", "algo.num_steps=1", "algo.minibatch_size=8")), 1)
 
 

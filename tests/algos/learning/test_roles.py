@@ -137,5 +137,5 @@ def test_other_algorithms_refuse_several_roles_in_one_line() -> None:
         ConfigError, match=r"2 roles.*algo=ppo, a2c, dqn, r2d2, pqn, sac and td3 learn a policy for each"
     ):
         algorithm("algo=es", *small)
-    with pytest.raises(ConfigError, match="one agent; set it to null"):
+    with pytest.raises(ConfigError, match="has a single agent"):
         algorithm("algo=ppo", "env=cartpole", "algo.policies={a: agent}")
