@@ -39,7 +39,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     """Insert the table of names, and set the page's rank in searches; mkdocs calls this for each page."""
     page.meta["tags"] = config.extra["keywords"].get(page.file.src_uri, [])
-    if page.file.src_uri.startswith(("benchmarks/", "notebooks/", "reference/seams")):
+    if page.file.src_uri.startswith(("benchmarks/", "notebooks/", "reference/config/", "reference/seams")):
         page.meta["search"] = {"boost": 0.5}
     return markdown.replace("<!-- names -->", names_table()) if "<!-- names -->" in markdown else markdown
 
