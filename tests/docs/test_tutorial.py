@@ -43,10 +43,10 @@ class Project:
 
     def _run(self, line: str) -> None:
         killed = KILLED.fullmatch(line)
-        command, *words = shlex.split(killed[1] if killed else line)
-        if command in ("cp", "cd"):
+        program, *words = shlex.split(killed[1] if killed else line)
+        if program in ("cp", "cd"):
             assert words[-1] == "~/corridor"  # this folder
-        elif command == "cmp":
+        elif program == "cmp":
             first, second = ((self.folder / word).read_bytes() for word in words)
             assert first == second, line
         elif killed:
@@ -73,7 +73,7 @@ def shrink(words: list[str]) -> list[str]:
         return words
     said = " ".join(words)
     if "slurm" in said:
-        return [*dict.fromkeys([*words, "dry_run=true"])]
+        return [*words, "dry_run=true"]
     words = [
         re.sub(r"^seed=range\((\d+),.*", lambda seeds: f"seed={seeds[1]},{int(seeds[1]) + 1}", word) for word in words
     ]
