@@ -375,3 +375,15 @@ def test_a_sweeps_job_finds_the_users_own_options_when_it_goes_on(call: Callable
     said = call(where, "--multirun", *TINY_RUN, "env=pole", "seed=1", "hydra.sweep.dir=s")
     again = shlex.split(re.findall(r"python -m platform (.*env=pole.*)  #", said)[0])
     assert "resuming in" in call(*again, "budget.iterations=3")
+
+
+@pytest.mark.parametrize(
+    "recipe", ["dqn_cartpole", "pqn_cartpole", "ppo_pong", "ppo_acrobot", "sac_pendulum", "td3_bipedal"]
+)
+def test_a_recipe_is_evaluated_20_to_50_times(recipe: str) -> None:
+    config = read_plain(compose_alone([f"experiment={recipe}"]))
+    algo, steps = config["algo"], config["budget"]["steps"]
+    every = algo.get("eval_every_steps")
+    if every is None:
+        every = algo["eval_every_iterations"] * algo["num_steps"] * config["vec"]["num_envs"]
+    assert 20 <= steps / every <= 50

@@ -241,9 +241,10 @@ class OnPolicy(RolloutAlgorithm):
         actors = self.actors
         batch = actors.num_rows * self.num_steps
         each, rows = describe_rows(self.policy_group)
+        lag = f"{actors.staleness} updates behind" if actors.staleness else "no policy lag"
         return {
             "actors": f"{actors.num_actors} with {self.vec.num_envs} environments{each} each, "
-            f"{MODE_NAMES[self.rollouts]}, {actors.staleness} updates behind",
+            f"{MODE_NAMES[self.rollouts]}, {lag}",
             "learners": self.learning[0].team.describe(),
             "rollout": f"{self.num_steps} steps x {actors.num_rows} {rows} = {batch:,}",
             **{f"policy {one.name}".strip(): one.describe() for one in self.learning},

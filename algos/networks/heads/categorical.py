@@ -22,6 +22,10 @@ class Categorical(LeafHead):
 
     kind = "choices"
 
+    def describe(self) -> str:
+        """Return a short name of the action space, for `dry_run=true`."""
+        return "discrete"
+
     @property
     def width(self) -> int:
         """Number of network outputs W."""

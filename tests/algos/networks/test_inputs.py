@@ -375,3 +375,12 @@ def test_a_mask_of_bits_holds_where_nothing_is_drawn() -> None:
     assert held["keys"][:, 0].all()
     np.testing.assert_array_equal(held["keys"][:, 1], free["keys"][:, 1])
     np.testing.assert_array_equal(held["lamp"], free["lamp"])
+
+
+def test_dense_layers_after_convolutions_are_those_of_nature_by_default() -> None:
+    unset: dict[str, Any] = {"hidden_sizes": None, "activation": None, "default_layers": ((64, 64), "tanh")}
+    image = architecture(Layout.of(spaces.Box(0, 255, (84, 84, 4), np.uint8), {}, ()), **unset)
+    vector = architecture(Layout.of(VECTOR, {}, ()), **unset)
+    assert (image.hidden_sizes, image.activation) == ((512,), "relu")
+    assert (vector.hidden_sizes, vector.activation) == ((64, 64), "tanh")
+    assert architecture(Layout.of(VECTOR, {}, ()), hidden_sizes=32).hidden_sizes == (32,)
