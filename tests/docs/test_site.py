@@ -33,7 +33,7 @@ FOUND = {  # what readers search -> pages, one of which must be among the first 
     "checkpoint": ["resume"],
     "ONNX": ["python"],
     "GPU": ["learners"],
-    "tutorial": ["start"],
+    "tutorial": ["tutorial/1_cartpole"],
     "FAQ": ["faq"],
     "lr": ["names"],
     "track=wandb": ["results"],
