@@ -177,7 +177,7 @@ def _run_path(config: Mapping[str, Any]) -> tuple[Path, bool]:
         require("/" not in name, f"name={name} must not contain '/'; set the parent folder with run.root=")
         require(dir != "", "run.dir= is empty; set a folder or remove it")
         if dir is not None:
-            require(not name, f"name={name} would be ignored with dir={dir}; remove one of them")
+            require(not name, f"name={name} would be ignored with run.dir={dir}; remove one of them")
             require("$" not in dir, f"dir={dir} contains an unexpanded shell variable; remove the single quotes")
             require(config["resume"] is None, f"dir={dir} already resumes an existing run; remove resume=last")
             return Path(dir), False
