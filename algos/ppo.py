@@ -137,7 +137,7 @@ class PPO(OnPolicy):
             device=self.device,
         )
         self.assemble(assembly)
-        self._check_thread_sharing()
+        self._check_sizes()
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """Collect a rollout and learn from it in every iteration; the state is complete at every yield."""
@@ -266,16 +266,16 @@ class PPO(OnPolicy):
         make = functools.partial(TorchLearner, architecture, seed, choose_loss(self.loss, ppo_loss), **settings)
         return Learners(make, self._update, self.learners, self.device)
 
-    def _check_thread_sharing(self) -> None:
+    def _check_sizes(self) -> None:
         if not isinstance(self.learner, DenseLearner):
             check_thread_sharing(self.threads, self.rollouts, self.staleness, self.pool)
         envs = self.actors.num_rows // self.policy_group.rows_per_env
-        of_each = envs * min(spec.rows_per_env for spec in self.policy_group.specs)
-        steps = self.num_steps * envs * max(spec.rows_per_env for spec in self.policy_group.specs)
-        fits = self.minibatch_size <= steps
+        rows_per_env = [spec.rows_per_env for spec in self.policy_group.specs]
+        steps = self.num_steps * envs * max(rows_per_env)
         remedy = "reduce it, or increase algo.num_steps or vec.num_envs"
-        require(fits, f"minibatch_size={self.minibatch_size} is more than the {steps} steps of a rollout; {remedy}")
-        rows = min(self._sizes(self.num_steps, of_each))
+        what = f"minibatch_size={self.minibatch_size} is more than the {steps} steps of a rollout"
+        require(self.minibatch_size <= steps, f"{what}; {remedy}")
+        rows = min(self._sizes(self.num_steps, envs * min(rows_per_env)))
         require(
             self.learners <= rows,
             f"learners={self.learners} share minibatches of {rows} {'environments' if self.lstm else 'steps'}; "

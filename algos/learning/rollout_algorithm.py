@@ -18,7 +18,7 @@ from paddock.envs.ranges import PositiveFloat, PositiveInt, UnitFloat
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
 
-Schedule = Literal["constant", "linear"]  # of a setting; linear: it falls to 0 over the budget
+Schedule = Literal["constant", "linear"]  # linear falls to 0 over budget.steps
 
 
 @dataclass(kw_only=True, eq=False)

@@ -73,7 +73,7 @@ def find_changes(experiment: Experiment) -> list[str]:
     schedules = [each.get(f"{name}_schedule") for each in learners for name in ("learning_rate", "clip")]
     extended = []
     if "linear" in schedules and totals[0] != totals[1]:
-        extended = ["budget.steps was {:,} and is now {:,}; linear schedules now end there".format(*totals)]
+        extended = [f"budget.steps was {totals[0]} and is now {totals[1]}; linear schedules now end there"]
     return [*changed_processors(old, experiment.config), *vec, *surroundings, *extended]
 
 
