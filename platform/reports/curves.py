@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,9 +29,20 @@ X_AXES = {  # name -> metric, its unit, label
     "iteration": ("iteration", 1, "iteration"),
     "minutes": ("system/seconds", 60, "computing time (minutes)"),
 }
-EXPLAINED = "bold: interquartile mean (IQM) over the range that all seeds cover, with 95 % interval; thin: each seed"
+CSV_COLUMNS = ("group", "metric", "seed", "x", "y", "iqm", "low", "high")
+FEW_SEEDS = 5  # intervals of fewer seeds are marked
 GRID_POINTS = 80  # of the common grid of seeds
 FEW_POINTS = 30  # lines with at most so many points have markers
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Metric of a group of runs that differ only in the seed."""
+
+    group: str
+    metric: str
+    seeds: Sequence[object]  # of the lines
+    lines: Sequence[Line]
 
 
 def read_line(columns: Columns, x: str, metric: str) -> Line:
@@ -38,6 +52,38 @@ def read_line(columns: Columns, x: str, metric: str) -> Line:
     xs, ys = columns.get(name, nothing) / unit, columns.get(metric, nothing)
     finite = np.isfinite(xs) & np.isfinite(ys)
     return xs[finite], ys[finite]
+
+
+def smooth_line(line: Line, points: int) -> Line:
+    """Replace each value of a line, which is not empty, by the mean of up to `points` values that end with it."""
+    x, y = line
+    points = min(points, len(y))
+    return x, np.convolve(y, np.ones(points))[: len(y)] / np.minimum(np.arange(len(y)) + 1, points)
+
+
+def explain_lines(seeds: Iterable[int], smooth: int = 1) -> str:
+    """Explain the lines and bands of groups with these numbers of seeds; return an empty string if there are none."""
+    several = [count for count in seeds if count > 1]
+    parts = ["bold: interquartile mean (IQM) with 95 % interval", "thin: each seed"] if several else []
+    if min(several, default=FEW_SEEDS) < FEW_SEEDS:
+        parts.append(f"intervals of fewer than {FEW_SEEDS} seeds are unreliable")
+    if smooth > 1:
+        parts.append(f"smoothed over {smooth} points")
+    return "; ".join(parts)
+
+
+def tabulate(curves: Iterable[Curve]) -> str:
+    """Return curves as CSV with `CSV_COLUMNS`: first the points of each seed, then those of the mean and its interval."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(CSV_COLUMNS)
+    for curve in curves:
+        for seed, line in zip(curve.seeds, curve.lines, strict=True):
+            table.writerows((curve.group, curve.metric, seed, x, y, "", "", "") for x, y in zip(*line, strict=True))
+        if len(curve.lines) > 1:
+            mean = zip(*aggregate(curve.lines), strict=True)
+            table.writerows((curve.group, curve.metric, "", x, "", *values) for x, *values in mean)
+    return text.getvalue()
 
 
 def common_grid(lines: Sequence[Line], points: int = GRID_POINTS) -> tuple[Array, Array]:
@@ -51,6 +97,13 @@ def common_grid(lines: Sequence[Line], points: int = GRID_POINTS) -> tuple[Array
         return np.empty(0), np.empty((len(lines), 0))
     grid_x = np.unique(np.linspace(low, high, points))
     return grid_x, np.array([np.interp(grid_x, x, y) for x, y in lines])
+
+
+def aggregate(lines: Sequence[Line]) -> tuple[Array, Array, Array, Array]:
+    """Return a common grid [G] of lines, their interquartile mean [G], and its interval: low [G], high [G]."""
+    x, every = common_grid(lines)
+    scores = every.T[:, :, None]
+    return (x, interquartile_mean(scores), *interval(scores)) if len(x) else (x, x, x, x)
 
 
 def draw_group(ax: Axes, lines: Sequence[Line], color: str, label: str | None = None, zorder: float = 2) -> Line2D:
@@ -67,11 +120,10 @@ def draw_group(ax: Axes, lines: Sequence[Line], color: str, label: str | None = 
     if len(lines) > 1:
         for line in lines:
             ax.plot(*line, linewidth=0.7, alpha=0.4, marker=_marker(line[0]), markersize=2, **thin)
-        xs, every = common_grid(lines)
-        ys = interquartile_mean(every.T[:, :, None]) if len(xs) else np.empty(0)
+        xs, ys, low, high = aggregate(lines)
         marked = len(xs) == 1
         if len(xs) > 1:
-            ax.fill_between(xs, *interval(every.T[:, :, None]), alpha=0.18, linewidth=0, **thin)
+            ax.fill_between(xs, low, high, alpha=0.18, linewidth=0, **thin)
     return ax.plot(xs, ys, label=label, marker="o" if marked else None, markersize=4, **bold)[0]
 
 

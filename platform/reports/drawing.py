@@ -107,7 +107,8 @@ def draw_cells(values: NDArray[np.float64], names: Sequence[str], colors: str, l
 
 
 def encode_picture(figure: Figure, suffix: str) -> bytes:
-    """Return a figure as the content of a .png, .pdf or .svg file."""
+    """Return a figure as the content of a .png, .pdf or .svg file; images are at least 1,200 pixels wide."""
     content = io.BytesIO()
-    figure.savefig(content, format=suffix[1:], dpi=150)
+    with matplotlib.rc_context({"pdf.fonttype": 42}):  # journals reject the default, Type 3
+        figure.savefig(content, format=suffix[1:], dpi=max(150, round(1200 / figure.get_figwidth())))
     return content.getvalue()

@@ -12,8 +12,8 @@ import yaml
 from conftest import Main
 from matplotlib.image import imread
 
-from paddock.plot import draw
-from paddock.reports.curves import EXPLAINED
+from paddock.plot import plot
+from paddock.reports.curves import explain_lines
 from paddock.reports.data import ReportedRun, find_repeats, group_by_seed, label_groups, sort_groups
 from paddock.reports.drawing import COLORS, GREY
 from paddock.reports.plots.matches import draw_elo, draw_points
@@ -45,8 +45,8 @@ def returns(*values: float | None) -> list[dict[str, Any]]:
     return [{"eval/return_mean": value} for value in values]
 
 
-def drawn(*paths: Path, x: str = "step", y: Sequence[str] | None = None) -> Any:
-    return draw([ReportedRun(path, read_config(path), read_columns(path)) for path in paths], x, y)
+def drawn(*paths: Path, **options: Any) -> Any:
+    return plot(*paths, **options)
 
 
 def labelled(ax: Any) -> dict[str, list[list[float]]]:
@@ -101,7 +101,7 @@ def test_seeds_share_a_colour_a_mean_and_an_interval(tmp_path: Path) -> None:
     edges = band.get_paths()[0].vertices
     assert {tuple(point) for point in edges} >= {(100.0, 0.0), (100.0, 4.0), (200.0, 2.0), (200.0, 6.0)}
     assert ax.get_title() == "es on CartPole-v1, seeds 1, 2"
-    assert [text.get_text() for text in ax.texts] == [EXPLAINED]
+    assert [text.get_text() for text in ax.texts] == [explain_lines([2])]
 
 
 def test_mean_and_interval_equal_those_of_reports(tmp_path: Path) -> None:
@@ -221,6 +221,54 @@ def test_metrics_of_one_name_share_a_panel(tmp_path: Path) -> None:
     assert [ax.get_ylabel() for ax in axes] == ["mean return of an episode", "es/sigma"]
 
 
+# Figures for papers
+
+
+def test_labels_name_groups_in_the_order_given(tmp_path: Path) -> None:
+    worse, better = (write(tmp_path / f"{rate}", returns(rate), algo__rate=rate) for rate in (1, 2))
+    assert labelled(drawn(worse, better, label=["A", "B"]).axes[0]) == {"A": [[100], [1]], "B": [[100], [2]]}
+    assert [*labelled(drawn(better, worse, label=["B", "A"]).axes[0])] == ["B", "A"]
+
+
+def test_title_and_size_are_those_given(tmp_path: Path, main: Main) -> None:
+    run = write(tmp_path / "run", returns(1, 2))
+    assert [drawn(run, title=title).axes[0].get_title() for title in ("", "$5_")] == ["", "$5_"]
+    assert main(run, "size=3x2", "title=$5_", "out=a.png")[:2] == (0, "a.png\n")
+    assert imread("a.png").shape[:2] == (800, 1200)
+    assert main(run, "size=3x2", "out=a.pdf")[0] == 0
+    assert b"/MediaBox [ 0 0 216 144 ]" in Path("a.pdf").read_bytes()  # 72 points per inch
+
+
+def test_smoothing_averages_points_of_each_seed(tmp_path: Path) -> None:
+    runs = [write(tmp_path / f"{seed}", returns(*values), seed) for seed, values in enumerate([(0, 2, 6), (4, 4, 4)])]
+    ax = drawn(*runs, smooth=2).axes[0]
+    assert [list(line.get_ydata()) for line in ax.lines[:2]] == [[0, 1, 4], [4, 4, 4]]
+    (x, y) = labelled(ax)["evaluation (2 seeds)"]
+    assert [y[x.index(at)] for at in (100, 300)] == [2, 4]
+    assert "smoothed over 2 points" in ax.texts[0].get_text()
+
+
+def test_table_has_the_points_and_the_interval_of_the_picture(tmp_path: Path, main: Main) -> None:
+    for seed, score in enumerate((1, 2, 3)):
+        write(tmp_path / f"run{seed}", returns(score), seed)
+    write(tmp_path / "single", returns(None, 5), algo__rate=9)
+    folders = [*sorted(tmp_path.glob("run?")), tmp_path / "single"]
+    assert main(*folders, "label=A,B", "out=a.csv", "size=3x2") == (0, "a.csv\n", "")
+    assert Path("a.csv").read_text().splitlines() == [
+        "group,metric,seed,x,y,iqm,low,high",
+        *(f"A,eval/return_mean,{seed},100.0,{seed + 1}.0,,," for seed in range(3)),
+        "A,eval/return_mean,,100.0,,2.0,1.0,3.0",
+        "B,eval/return_mean,0,200.0,5.0,,,",
+    ]
+
+
+def test_intervals_of_few_seeds_are_marked(tmp_path: Path) -> None:
+    runs = [write(tmp_path / f"{seed}", returns(1, 2), seed) for seed in range(5)]
+    for count, marked in ((1, False), (4, True), (5, False)):
+        texts = drawn(*runs[:count]).axes[0].texts
+        assert any("fewer than 5 seeds" in text.get_text() for text in texts) == marked
+
+
 # Runs that go on
 
 
@@ -259,6 +307,9 @@ BAD = {
     "unknown picture": (("RUN", "show=curve"), "show=curve is not a picture; did you mean 'curves'?"),
     "not of POET": (("RUN", "show=lineage"), "allowed: curves; other pictures need"),
     "one of many": (("RUN", "NULL", "show=annecs"), "allowed: curves; other pictures need"),
+    "too few labels": (("RUN", "label=A,B"), "label= needs 1 names but has 2"),
+    "no size": (("RUN", "size=3"), "size=WIDTHxHEIGHT in inches"),
+    "table of a history": (("RUN", "show=lineage", "out=a.csv"), "allowed: curves"),
     "no number": (("NULL",), "no value of eval/return_mean has been logged yet"),
 }
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...runs.units import short
 from .. import statistics
-from ..curves import EVALUATION, EXPLAINED, TRAINING, X_AXES, draw_group, label_x, read_line
+from ..curves import EVALUATION, TRAINING, X_AXES, draw_group, explain_lines, label_x, read_line
 from ..data import Group
 from ..drawing import GREY, name_rows
 from ..page import INK, Html, axes, grid, heading, join, key, keys, panel, picture, section, table
@@ -78,8 +78,8 @@ def _curves(groups: Sequence[Group]) -> Html:
         for x in (("step", "minutes") if len(by_env) == 1 else ("step",))
         if (drawn := _draw_curves(same[:MOST], metric, x, f"curves{k}-{x}"))
     ]
-    several = any(len(group.entries) > 1 for group in groups)
-    note = f"{EXPLAINED[0].upper()}{EXPLAINED[1:]}." if several else ""
+    explained = explain_lines(len(group.entries) for group in groups)
+    note = f"{explained[0].upper()}{explained[1:]}." if explained else ""
     return section("Learning curves", note, _legend(groups), grid(panels)) if panels else Html("")
 
 
