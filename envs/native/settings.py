@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import load_env_creator
 from numpy.typing import NDArray
 
 import paddock.envs.games
@@ -30,8 +29,6 @@ class NativeTask:
     time_limit: int | None  # steps
     observation_space: gymnasium.Space  # of each seat if multi-agent; a Dict by role if there are several roles
     action_space: gymnasium.Space  # the same for actions
-    metadata: dict[str, Any]
-    render_mode: str | None
     exact: bool  # whether steps are bit-identical to the environment named by the id
 
 
@@ -52,7 +49,7 @@ def native_task(spec: EnvSpec) -> NativeTask:
     if version.name != "walker":  # Gymnasium's keeps state between episodes unless rebuilt, the native one does not
         _check_fresh(spec)
     registered = gymnasium.spec(id.rpartition(":")[2])
-    own = {key: value for key, value in spec.arguments.items() if key != "render_mode"}
+    own = spec.arguments
     allowed = {*version.keywords, *registered.kwargs}
     for key in own:
         require(
@@ -64,13 +61,9 @@ def native_task(spec: EnvSpec) -> NativeTask:
     spaces = source.spaces  # the constructor checks the arguments
     given = registered.kwargs | own
     limit = spec.max_episode_steps if spec.max_episode_steps is not None else gymnasium.spec(name).max_episode_steps
-    entry: Any = registered.entry_point
-    creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
     # Gymnasium's walker keeps state between episodes; Paddock's Box2D walkers do not.
     exact = name.startswith("paddock/")
-    return _make_task(
-        source, version.name, version.settings(given), [limit, version.limit(given)], spaces, exact, creator.metadata
-    )
+    return _make_task(source, version.name, version.settings(given), [limit, version.limit(given)], spaces, exact)
 
 
 def find_version(id: str) -> NativeVersion:
@@ -105,11 +98,9 @@ def _make_task(
     limits: list[int | None],
     spaces: tuple[gymnasium.Space, gymnasium.Space],
     exact: bool,
-    metadata: dict[str, Any],
 ) -> NativeTask:
     limit = min((steps for steps in limits if steps is not None), default=None)
-    mode = source.arguments.get("render_mode")
-    return NativeTask(source, name, *settings, limit, *spaces, metadata, mode, exact)
+    return NativeTask(source, name, *settings, limit, *spaces, exact)
 
 
 def _grid_task(spec: EnvSpec) -> NativeTask:
@@ -118,7 +109,6 @@ def _grid_task(spec: EnvSpec) -> NativeTask:
     _check_fresh(spec)
     source = replace(spec, max_episode_steps=None)
     spaces = source.spaces
-    creator: Any = load_env_creator("minigrid.minigrid_env:MiniGridEnv")
     settings = minigrid.grid_settings(source)
     leaves = {".".join(map(str, leaf.path)): leaf.offset for leaf in source.observations.leaves}
     require(
@@ -128,7 +118,7 @@ def _grid_task(spec: EnvSpec) -> NativeTask:
     )
     limits = [settings.max_steps, spec.max_episode_steps]
     name = minigrid.task_name(settings)
-    return _make_task(source, name, (settings, ()), limits, spaces, is_exact("minigrid"), creator.metadata)
+    return _make_task(source, name, (settings, ()), limits, spaces, is_exact("minigrid"))
 
 
 def _multiagent_task(spec: EnvSpec, version: NativeVersion) -> NativeTask:
@@ -143,9 +133,8 @@ def _multiagent_task(spec: EnvSpec, version: NativeVersion) -> NativeTask:
     source = replace(spec, max_episode_steps=None)
     first, *others = source.roles  # the constructor checks the arguments
     spaces = join_spaces(source.roles) if others else (first.observation_space, first.action_space)
-    settings = version.settings({key: value for key, value in spec.arguments.items() if key != "render_mode"})
     exact = version.original is None or is_exact(version.original)
-    return _make_task(source, version.name, settings, [spec.max_episode_steps], spaces, exact, {})
+    return _make_task(source, version.name, version.settings(spec.arguments), [spec.max_episode_steps], spaces, exact)
 
 
 def _check_wrappers(spec: EnvSpec, allowed: tuple[str, ...]) -> None:

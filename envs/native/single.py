@@ -16,23 +16,17 @@ from paddock.envs.spec import EnvSpec
 class NativeEnv(gymnasium.Env):
     """Single native environment; it never truncates, as `gymnasium.make` adds the time limit."""
 
-    metadata = {"render_modes": ["human", "rgb_array"], "render_fps": 50}  # noqa: RUF012, Gymnasium's
-
-    def __init__(self, source: str, render_mode: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, source: str, **kwargs: Any) -> None:
         """Build the native version of environment `source` with its arguments.
 
         Raises:
             ConfigError: there is no native version or no compiled library, or an argument is not supported.
         """
-        mode = {} if render_mode is None else {"render_mode": render_mode}
-        spec = EnvSpec(id=source, kwargs=kwargs | mode, wrappers=(), max_episode_steps=None, fresh=False)
+        spec = EnvSpec(id=source, kwargs=kwargs, wrappers=(), max_episode_steps=None, fresh=False)
         task = replace(native_task(spec), time_limit=None)
         self._vector = NativeVectorEnv(task, 1, AutoresetMode.DISABLED)
-        self.render_mode = render_mode
-        self.metadata = self._vector.task.metadata
         self.observation_space = self._vector.single_observation_space
         self.action_space = self._vector.single_action_space
-        self._action: Any = None  # last action of this episode
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -40,22 +34,12 @@ class NativeEnv(gymnasium.Env):
         """Start an episode; without a seed the previous generator continues, as in Gymnasium."""
         super().reset(seed=seed)
         observation, info = self._vector.reset(seed=[seed], options=options)
-        self._action = None
-        if self.render_mode == "human":
-            self.render()
         return observation[0], info
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Advance by one step."""
         observation, reward, terminated, _, info = self._vector.step(np.asarray(action)[None])
-        self._action = action
-        if self.render_mode == "human":
-            self.render()
         return observation[0], float(reward[0]), bool(terminated[0]), False, info
-
-    def render(self) -> Any:
-        """Return an image [H, W, 3] for "rgb_array"; None for "human"."""
-        return self._vector.render_one(0, self._action)
 
     def close(self) -> None:
         """Free the environment; further calls do nothing."""

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from paddock.envs.errors import require
 from paddock.envs.machine import usable_cores
 from paddock.envs.native import library
-from paddock.envs.native.picture import Renderer, make_renderer
 from paddock.envs.native.settings import NativeTask
 from paddock.envs.registration import ELSEWHERE
 from paddock.envs.vector.contract import Batch, Rows, VectorEnv, VectorMisuse, check_open, describe, read_episodes
@@ -73,10 +72,9 @@ class NativeVectorEnv(VectorEnv):
             ConfigError: there is no compiled library or not enough memory.
         """
         self._vector: int | None = None
-        self._renderer: Renderer | None = None
         layouts = Layouts.of_seats(task.source, task.source.made.seats)
         rows = self.batch_size = num_envs * layouts.seats
-        describe(self, task, layouts, rows, autoreset)
+        describe(self, None, layouts, rows, autoreset)
         self.task = task
         self._c = library.load()
         self.arrays = Arrays.allocate(layouts, rows, np.zeros)
@@ -209,23 +207,8 @@ class NativeVectorEnv(VectorEnv):
             array[...] = state["arrays"][name]
         self._table.flag[...] = state["flags"]
 
-    def render(self) -> tuple[Any, ...]:
-        """Return an image of each environment."""
-        return tuple(self.render_one(i) for i in range(self.num_envs))
-
-    def render_one(self, i: int, action: Any = None) -> NDArray[np.uint8] | None:
-        """Render one environment, given its last action if any; None if a window shows it."""
-        check_open(self, "render")
-        if self._renderer is None:
-            if self.render_mode is None:
-                raise VectorMisuse("render: render_mode is not set; create it with render_mode='rgb_array'")
-            self._renderer = make_renderer(self.task, self._c, self._vector)
-        return self._renderer.render(i, self.arrays.observation[i], action)
-
     def close_extras(self, **kwargs: Any) -> None:
         """Free the environments; Gymnasium's `close` calls this once."""
-        if self._renderer is not None:
-            self._renderer.close()
         self._freed()
         self._vector = None
 

@@ -99,7 +99,6 @@ def test_one_after_another_gives_what_all_at_once_give(make: Any, task: EnvSpec)
     ours, serial = make(task), Serial(num_envs=N).make(task)
     try:
         assert ours.observation_space == serial.observation_space and ours.action_space == serial.action_space
-        assert ours.metadata == serial.metadata
         actions = actions_for(ours, 60)
         assert plain(ours.reset(seed=5)) == plain(serial.reset(seed=5))
         assert play(ours, actions) == play(serial, actions)
@@ -196,15 +195,12 @@ def test_a_limit_of_steps_is_the_recipes_or_the_registered_one() -> None:
 
 @each_task
 def test_a_single_environment_is_gymnasiums_kind(task: EnvSpec) -> None:
-    env = gymnasium.make(task.id, disable_env_checker=True, render_mode="rgb_array", **task.arguments)
+    env = gymnasium.make(task.id, disable_env_checker=True, **task.arguments)
     check_env(env.unwrapped, skip_render_check=True)
     first = env.reset(seed=3)[0]
-    picture = env.render()
-    assert isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.ndim == 3 and picture.std() > 5
     env.action_space.seed(0)
     for _ in range(9):
         env.step(env.action_space.sample())
-    assert not np.array_equal(np.asarray(env.render()), picture)
     np.testing.assert_array_equal(env.reset(seed=3)[0], first)
     env.close()
     env.close()

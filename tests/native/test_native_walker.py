@@ -1,6 +1,5 @@
 """The native walker against Box2D's, bit for bit: what it sees, what it is paid, and when it falls."""
 
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from paddock.envs.spec import EnvSpec
-from paddock.envs.vector import Native, Serial
+from paddock.envs.vector import Native
 
 EPISODES, STEPS = 8, 160
 OBSTACLES = {"pit_gap": [0.2, 0.8], "stump_height": [0.1, 0.6], "stair_height": [0.1, 0.4], "stair_steps": [1, 3]}
@@ -104,25 +103,3 @@ def test_a_course_ends_where_box2d_s_does() -> None:
         arrived += reward[0] > -100 and bool(terminated[0])
     venv.close()
     assert arrived > 0
-
-
-def test_the_picture_is_that_of_the_walker_in_python() -> None:
-    """But for lidar and clouds, which native walkers do not show."""
-    kwargs = {"roughness": 1.0, "stump_height": [0.5, 2.0], "length": 120, "render_mode": "rgb_array"}
-    spec = EnvSpec(
-        id="paddock.envs.bipedal:paddock/Terrain-v0", kwargs=kwargs, wrappers=(), max_episode_steps=None, fresh=False
-    )
-    with closing(Native(num_envs=1, threads=1).make(spec)) as vector, closing(Serial(num_envs=1).make(spec)) as serial:
-        vector.begin(3)
-        serial.begin(3)
-        (walker,) = serial.call("unwrapped")
-        walker.clouds = np.empty((0, 0))
-        vector.action_space.seed(0)
-        for _ in range(5):
-            rays, walker.lidar = walker.lidar, []
-            (ours,), theirs = vector.render(), walker.render()
-            walker.lidar = rays
-            assert np.abs(ours.astype(int) - theirs).max() <= 1
-            action = vector.action_space.sample()
-            vector.step(action)
-            serial.step(action)

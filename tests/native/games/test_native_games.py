@@ -98,18 +98,6 @@ def test_its_rows_are_as_long_as_in_c_and_auto_takes_it(id: str) -> None:
     assert_auto_takes(spec)
 
 
-@pytest.mark.parametrize("id", [id for id in IDS if "envs.games" in id])
-def test_a_native_picture_is_that_of_the_game(make: Any, id: str) -> None:
-    spec = env_spec(id, kwargs={"render_mode": "rgb_array"})
-    own, env = make(spec, 2), spec.make()
-    own.reset(seed=[7, 8]), env.reset(seed=8)
-    for action in (1, 0, 2):
-        own.step(np.array([0, action])), env.step(np.int64(action))
-    drawn = own.render()[1]
-    assert drawn.dtype == np.uint8 and drawn.shape[2] == 3 and len(np.unique(drawn.reshape(-1, 3), axis=0)) >= 2
-    np.testing.assert_array_equal(drawn, env.render())
-
-
 def test_what_has_no_native_version_is_refused_in_one_line() -> None:
     cases: list[tuple[str, dict[str, Any], str]] = [
         ("paddock.envs.games:paddock/Game2048-v0", {"kwargs": {"side": 5}}, "env.kwargs.side=5"),
