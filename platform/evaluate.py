@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from paddock.algos.multiagent.selfplay.sides import is_symmetric
-from paddock.algos.protocol import LearnsInEnv
 from paddock.envs.errors import require
 
 from .config.command import (
@@ -28,8 +27,6 @@ from .evaluation.description import as_plain, describe, describe_moment
 from .evaluation.fresh_episodes import MAX_STEPS, check_max_steps, evaluate, fresh_seeds
 from .evaluation.load import load
 from .evaluation.matches import FORMATS, play_matches
-from .evaluation.matrix import write_matrix
-from .evaluation.target import write_control
 
 HELP = """\
 Evaluate the policy in a run's newest checkpoint on fresh episodes; the run may still be running.
@@ -57,8 +54,6 @@ POET runs, with niche numbers as in events.jsonl:
     niche=7             this niche's environment and agent; default: the newest active niche
     agent=3             agent of another niche, in its current or last state
     on=RUN              POET run with the niche; the policy's RUN may be of any algorithm
-    matrix=FILE.csv     mean return of every agent in every environment, or a plot (.png, .pdf, .svg); defaults:
-                        episodes=5, seed=0, one worker per core
 
 Multi-agent runs, matches of two policies on alternating sides; actions are sampled as in training unless
 stochastic=false:
@@ -79,7 +74,7 @@ READERS: Readers = {
     "niche": (int, "a niche's number"),
     "agent": (int, "the number of an agent's niche"),
     "on": (Path, "the folder of a POET run"),
-    "matrix": (Path, "a file *.csv, *.png, *.pdf, *.svg, or *.json for matches"),
+    "matrix": (Path, "a file *.json, *.csv, *.png, *.pdf or *.svg"),
     "players": (read_names, "comma-separated players"),
     "workers": (int, "an integer >= 1"),
     "max_steps": (int, "an integer >= 1"),
@@ -101,47 +96,18 @@ def _command(arguments: Sequence[str]) -> None:
     if {"matrix", "players"} & options.keys():
         both = " and ".join(key for key in ("matrix=", "players=") if key[:-1] in options)
         require(not env, f"{' '.join(env)}: {both} uses the training environment; remove it")
-        (_matrix if _has_niches(runs[0], options) else _matches)(runs[0], **options)
+        _matches(runs[0], **options)
         return
     out = options.pop("json", None)
     if out is not None:
         out = check_output("json", out, (".json",))
     result = evaluate(runs[0], **options, env=env)
     lines = describe(runs[0], options, env, result)
-    if result.target is not None and result.target.guest is result.target.niche:
-        lines["control"] = write_control(options.get("on", runs[0]), result.target)
     if out is not None:
         write_output("json", out, json.dumps(as_plain(runs[0], options, result), indent=2).encode())
         lines["json"] = out
     _print(lines)
     _print_speed(int(result.lengths.sum()), result.seconds)
-
-
-def _matrix(
-    run: Path,
-    matrix: Path,
-    episodes: int = 5,
-    seed: int = 0,
-    workers: int | None = None,
-    max_steps: int = MAX_STEPS,
-    **others: Any,
-) -> None:
-    named = " and ".join(f"{key}=" for key in others)
-    require(not others, f"{named} cannot be combined with matrix=, which evaluates all agents and niches; remove it")
-    check_max_steps(max_steps)
-    algorithm, progress = load(run)
-    result = write_matrix(run, algorithm, fresh_seeds(seed, episodes), matrix, workers, max_steps)
-    _print({"run": run, "policies": f"{len(result.niches)} agents, {describe_moment(progress)}"})
-    _print({"episodes": f"{episodes:,}, fresh, from seed {seed}, the same for all agents and environments"})
-    print("", *result.table(), "", sep="\n")
-    _print({"matrix": f"{matrix}, a row for each agent and a column for each environment"})
-    _print_speed(result.steps, result.seconds)
-
-
-def _has_niches(run: Path, options: Mapping[str, Any]) -> bool:
-    """Return whether `matrix=` means agents by environments, and not matches."""
-    algorithm, _ = load(run)
-    return "players" not in options and not (isinstance(algorithm, LearnsInEnv) and algorithm.env.seats > 1)
 
 
 def _matches(

@@ -124,11 +124,6 @@ class Episodes:
         """Return of each life, or of each episode if environments have one row."""
         return np.concatenate(self.lives) if self.lives else self.returns
 
-    def part(self, episodes: slice) -> "Episodes":
-        """Return a slice of the episodes."""
-        arrays = self.returns[episodes], self.lengths[episodes], self.moments[episodes], self.env_metrics[episodes]
-        return Episodes(*arrays, self.lives[episodes], self.rows[episodes])
-
     @classmethod
     def join(cls, results: "Sequence[Episodes]", metrics: int) -> "Episodes":
         """Concatenate results; `metrics` is M if there are none."""

@@ -134,48 +134,21 @@ def runs_natively(what: EvaluationSpec) -> bool:
 
 
 def evaluate_policy(what: EvaluationSpec, seeds: Sequence[int], threads: int = 1) -> Episodes:
-    """Play one episode from each seed."""
-    return evaluate_policies([what], seeds, threads)[0]
+    """Play one episode from each seed, in native code if results are identical; `threads` does not affect them."""
+    policy = None if what.stochastic else NativePolicy.of(what.policy)
+    player = None if policy is None else NativePlayer.exact(what.env, policy.network, threads, what.native)
+    if policy is not None and player is not None:
+        cap = what.max_steps
+        played = player.play(policy.parameters[None], [0] * len(seeds), policy.normalizer, seeds, cap=cap)
+        if not np.isnan(played.returns).any():  # else an action was non-finite, for which the environment raises
+            return played
+    return _step(what, seeds)
 
 
-def evaluate_policies(what: Sequence[EvaluationSpec], seeds: Sequence[int], threads: int = 1) -> list[Episodes]:
-    """Play one episode from each seed for each specification.
-
-    Policies with the same environment and network shape share one native call; `threads` does not affect results.
-    """
-    together: dict[Any, list[tuple[int, NativePolicy]]] = {}
-    for k, one in enumerate(what):
-        policy = None if one.stochastic else NativePolicy.of(one.policy)
-        if policy is not None:
-            key = one.env, one.native, one.max_steps, policy.network, id(policy.normalizer)
-            together.setdefault(key, []).append((k, policy))
-    played: dict[int, Episodes | None] = {}
-    for (env, anyway, max_steps, network, _), members in together.items():
-        player = NativePlayer.exact(env, network, threads, anyway)
-        if player is not None:
-            each = _play_members(player, [policy for _, policy in members], seeds, max_steps)
-            played |= {k: episodes for (k, _), episodes in zip(members, each, strict=True)}
-    return [played.get(k) or _step(one, seeds) for k, one in enumerate(what)]
-
-
-def evaluate_share(task: tuple[Broadcast[Sequence[EvaluationSpec]], Sequence[int]]) -> list[Episodes]:
+def evaluate_share(task: tuple[Broadcast[EvaluationSpec], Sequence[int]]) -> Episodes:
     """Play a share of the episodes on a worker."""
     shared, seeds = task
-    return evaluate_policies(shared.value, seeds)
-
-
-def _play_members(
-    player: NativePlayer, policies: Sequence[NativePolicy], seeds: Sequence[int], cap: int
-) -> list[Episodes | None]:
-    """Play one episode from each seed with each policy; None for a policy with non-finite actions.
-
-    Stepping those instead raises the environment's own error.
-    """
-    count, parameters = len(seeds), np.stack([policy.parameters for policy in policies])
-    member = [m for m in range(len(policies)) for _ in range(count)]
-    whole = player.play(parameters, member, policies[0].normalizer, [*seeds] * len(policies), cap=cap)
-    each = [whole.part(slice(m * count, (m + 1) * count)) for m in range(len(policies))]
-    return [None if np.isnan(episodes.returns).any() else episodes for episodes in each]
+    return evaluate_policy(shared.value, seeds)
 
 
 def _step(what: EvaluationSpec, seeds: Sequence[int]) -> Episodes:

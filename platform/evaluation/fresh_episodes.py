@@ -158,10 +158,10 @@ def _play_all(evaluation: EvaluationSpec, seeds: Sequence[int], workers: int | N
     with closing(
         recipe.open({"paddock", evaluation.env.id.partition(":")[0]} if ":" in evaluation.env.id else {"paddock"})
     ) as pool:
-        shared: Broadcast[Sequence[EvaluationSpec]] = pool.broadcast([evaluation])
+        shared: Broadcast[EvaluationSpec] = pool.broadcast(evaluation)
         tasks = [(shared, seeds[start : start + size]) for start in range(0, len(seeds), size)]
         for done in pool.imap_unordered(evaluate_share, tasks):
-            (shares[done.index],) = value_of(done)
+            shares[done.index] = value_of(done)
     return Episodes.join([shares[index] for index in sorted(shares)], len(evaluation.env.metrics))
 
 

@@ -1,6 +1,5 @@
 """Agent and niche of an evaluation: an agent of a POET run, or another run's policy, in any niche."""
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,28 +13,11 @@ from paddock.envs.spec import EnvSpec
 
 from ..config.build import build
 from ..config.niche import list_numbers
-from ..config.overrides import format_override
 from ..runs.folder import read_config
 from ..runs.journal import EVALUATION_OF
 from ..runs.loop import Progress
 from ..runs.results import read_columns
 from .load import load
-
-# Settings of POET's agents that the control experiment shares (arXiv:1901.01753, section 4.1).
-SHARED = (
-    "population",
-    "sigma",
-    "sigma_decay",
-    "sigma_floor",
-    "learning_rate",
-    "learning_rate_decay",
-    "learning_rate_floor",
-    "weight_decay",
-    "hidden_sizes",
-    "activation",
-    "initial_std",
-    "episode_cap",
-)
 
 
 @dataclass(frozen=True)
@@ -66,17 +48,8 @@ class EvaluationTarget:
             "niche": ", ".join(facts),
             "agent": own if self.guest is niche else agent,
             "run's score": f"{niche.score:.2f}, the last mean return of {own} agent",
-            # The budget of a control experiment (arXiv:1901.01753, section 4.1).
             "trained": f"{learner.learned:,} environment steps, by niche {learner.number}'s agent in all its niches",
         }
-
-
-def write_control(run: Path, target: EvaluationTarget) -> str:
-    """Return the command that trains ES in one niche, with the step budget of the niche's own agent."""
-    algo = read_config(run)["algo"]
-    settings = [f"algo.{key}={_format_value(algo[key])}" for key in SHARED]
-    place = ["experiment=es_niche", format_override("env.run", run), f"env.niche={target.niche.number}"]
-    return shlex.join(["python", "-m", "paddock", *place, f"budget.steps={target.niche.learned}", *settings])
 
 
 def find_target(
@@ -182,11 +155,6 @@ def _check_fit(algorithm: Any, run: Path, niche: Niche, on: Path) -> None:
     wants = f"{_format_space(seen)} and {_format_space(acts)}"
     remedy = "choose a run with the same spaces"
     require(fits, f"on={on}: niche {niche.number} has {has}, but the policy of {run} expects {wants}; {remedy}")
-
-
-def _format_value(value: Any) -> str:
-    """Format a value for Hydra's override grammar."""
-    return "null" if value is None else str(value).replace(" ", "")
 
 
 def _format_space(space: Any) -> str:

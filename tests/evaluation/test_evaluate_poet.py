@@ -1,30 +1,17 @@
-"""`python -m paddock.evaluate` on runs of POET, by its laws: any agent in any niche, and the matrix of all."""
+"""`python -m paddock.evaluate` on runs of POET: any agent in any niche."""
 
-import csv
 import re
-import shlex
-import shutil
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from conftest import TINY, Main, call_main
 from test_niche import TINY_ES, TINY_POET  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
-from paddock.algos.common.keys import Stream, episode_seed
-from paddock.algos.pool.protocol import Done, WorkerLost
-from paddock.algos.pool.serial import SerialPool
-from paddock.config.compose import compose_alone
 from paddock.evaluation.fresh_episodes import evaluate
 from paddock.evaluation.load import load
-from paddock.evaluation.matrix import Matrix, play_matrix
 from paddock.evaluation.target import EvaluationTarget
-
-SEEDS = [episode_seed(0, Stream.FRESH, 0, k) for k in range(3)]
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +41,6 @@ def told(out: str, name: str) -> str:
     return re.findall(rf"^{re.escape(name)} +(.*)$", out, re.M)[0]
 
 
-def read(path: Path) -> tuple[list[str], list[str], list[list[float]]]:
-    """Environments, agents and scores of a CSV."""
-    with open(path, newline="") as file:
-        head, *rows = csv.reader(file)
-    assert head[0] == "agent"
-    return head[1:], [row[0] for row in rows], [[float(score) for score in row[1:]] for row in rows]
-
-
 # One agent
 
 
@@ -89,13 +68,6 @@ def test_facts_of_a_niche_are_reported(poet: Path, main: Main) -> None:
     assert solved.describe()["niche"].endswith("solved in iteration 2")
 
 
-def test_control_command_is_valid_for_any_folder_name(poet: Path, main: Main, tmp_path: Path) -> None:
-    run = shutil.copytree(poet, tmp_path / "of 2026, (x) [y]")
-    _, out, _ = main(run, "niche=0", "episodes=1")
-    composed = compose_alone(shlex.split(told(out, "control"))[3:])
-    assert (composed.env.run, composed.env.niche) == (str(run), 0)
-
-
 def test_episodes_are_the_same_for_every_agent(poet: Path) -> None:
     own, again = (evaluate(poet, niche=0, episodes=3, seed=seed).returns.tolist() for seed in (0, 0))
     assert own == again == evaluate(poet, niche=0, agent=0, episodes=3).returns.tolist()
@@ -117,73 +89,6 @@ def test_policy_of_another_algorithm_plays_in_a_niche(poet: Path, es: Path, main
     assert told(out, "trained").endswith("by niche 1's agent in all its niches")
 
 
-# All agents
-
-
-def test_matrix_is_independent_of_worker_count(poet: Path, main: Main) -> None:
-    first, second = (
-        main(poet, "matrix=1.csv", "episodes=3", "workers=1"),
-        main(poet, "matrix=2.csv", "episodes=3", "workers=2"),
-    )
-    assert first[0] == second[0] == 0
-    assert first[1] == second[1].replace("2.csv", "1.csv")
-    assert Path("1.csv").read_bytes() == Path("2.csv").read_bytes()
-    serial = play_matrix(load(poet)[0], SerialPool(), SEEDS, 100_000)
-    environments, agents, scores = read(Path("1.csv"))
-    assert environments == agents == [str(number) for number in serial.numbers] and len(agents) == 5
-    assert scores == serial.scores.tolist()
-
-
-def test_cell_is_the_mean_return_of_its_agent_there(poet: Path) -> None:
-    matrix = play_matrix(load(poet)[0], SerialPool(), SEEDS, 100_000)
-    single = [
-        [evaluate(poet, niche=niche, agent=agent, episodes=3).returns.mean() for niche in matrix.numbers]
-        for agent in matrix.numbers
-    ]
-    assert matrix.scores.tolist() == single
-    assert len(np.unique(matrix.scores)) > 10  # or else rows and columns could be exchanged unseen
-
-
-def test_lost_task_is_nan_and_a_warning(poet: Path, caplog: pytest.LogCaptureFixture) -> None:
-    class Losing(SerialPool):
-        def imap_unordered(self, fn: Any, tasks: Iterable[Any], **settings: Any) -> Iterator[Done]:
-            for done in super().imap_unordered(fn, tasks, **settings):
-                lost = done.index in (1, 6)  # agent 1 in environment 0 and in environment 1, of 5 agents
-                yield Done(done.index, error=WorkerLost("it died")) if lost else done
-
-    algorithm, _ = load(poet)
-    whole, matrix = (play_matrix(algorithm, pool, SEEDS, 100_000) for pool in (SerialPool(), Losing()))
-    expected = whole.scores.copy()
-    expected[1, 0] = expected[1, 1] = np.nan
-    assert np.array_equal(matrix.scores, expected, equal_nan=True)
-    assert "2 of 25 scores are NaN because their tasks were lost" in caplog.text
-    assert (matrix.rank(1), list(matrix.table())[2].split()[-2:]) == (None, ["-", "-"])
-    assert b",nan," in matrix.encode(".csv") and matrix.encode(".png").startswith(b"\x89PNG")
-
-
-def test_table_ranks_the_agents_of_each_niche(poet: Path) -> None:
-    algorithm, _ = load(poet)
-    niches = tuple((algorithm.archive | algorithm.niches)[number] for number in (0, 1, max(algorithm.niches)))
-    newest = niches[2].number
-    # Columns: the own agent is as good as the best; is beaten by one; is beaten by both.
-    scores = np.array([[5.0, 7.0, 3.0], [5.0, 6.0, 9.25], [1.0, np.nan, 2.0]])
-    matrix = Matrix(niches, scores, 0, 1.0)
-    assert [line.split() for line in list(matrix.table())[1:]] == [
-        ["0", "archived", "0", "5.00", "5.00", "1"],
-        ["1", "archived", "0", "7.00", "6.00", "2"],
-        [str(newest), "active", "1", "9.25", "2.00", "3"],
-    ]
-    assert (
-        matrix.encode(".csv").decode() == f"agent,0,1,{newest}\n0,5.0,7.0,3.0\n1,5.0,6.0,9.25\n{newest},1.0,nan,2.0\n"
-    )
-
-
-@pytest.mark.filterwarnings("error")
-def test_picture_is_drawn_for_a_single_niche(poet: Path) -> None:
-    niche = load(poet)[0].archive[0]
-    assert Matrix((niche,), np.zeros((1, 1)), 0, 1.0).encode(".png").startswith(b"\x89PNG")
-
-
 # Bad input
 
 BAD = {
@@ -193,7 +98,7 @@ BAD = {
         ["PENDULUM", "on=POET"],
         "has observations Box(4,) float32 and actions Discrete(2), but the policy",
     ),
-    "one niche": (["POET", "matrix=m.csv", "niche=0"], "niche= cannot be combined with matrix="),
+    "matrix": (["POET", "matrix=m.json"], "POET is a single-agent run; matches need"),
 }
 
 
