@@ -31,7 +31,6 @@ Serve environments over gRPC to clients that use vec=remote, until Ctrl-C or SIG
     vec=NAME            multiprocess (default), serial, native or auto
     vec.num_envs=256    total number of environments, shared out among clients
     serve.KEY=VALUE     a key of conf/serve.yaml, such as serve.address=unix:/tmp/env or serve.token_file=token
-    serve.submit=slurm  run as a Slurm job, with slurm.KEY=VALUE as in conf/hydra/launcher/slurm.yaml
 
     python -m paddock.serve status ADDRESS [token_file=FILE] [tls.ca=FILE tls.cert=FILE tls.key=FILE]
 
@@ -48,9 +47,6 @@ def main() -> int:
 def _command(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["status"]:
         return _status(arguments[1:])
-    sections = _compose(arguments)
-    if sections["serve"]["submit"] is not None:
-        return _submit(arguments, sections)
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     with closing(start(arguments)) as server:
         return _wait(server)
@@ -67,7 +63,7 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
     from paddock.algos.learning.rollouts.config import MAX_EPISODE_STEPS
     from paddock.envs.vector import Auto, Remote
 
-    sections = _compose(arguments)
+    sections = compose_sections(["env", "vec", "serve"], ["--config-name=serve", *arguments])
     spec: Any = build("env", sections["env"])
     if isinstance(spec, Family):
         single = "env: a family of environments; choose a single one, such as env=terrain"
@@ -79,33 +75,13 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
         vec = build("vec", vec.choose(spec, False, print))
     address = sections["serve"]["address"]
     require(isinstance(address, str), f"serve.address={address} is not an address; use HOST:PORT or unix:PATH")
-    settings = call_checked("serve", ServerSettings, _without(sections["serve"], "submit"))
+    settings = call_checked("serve", ServerSettings, sections["serve"])
     spec = spec.limited(MAX_EPISODE_STEPS)  # the limit of rollouts
     vec.check(spec)
     server = EnvironmentServer(spec, vec, settings)
     print(f"serving {spec.id} at {server.address}, {vec.num_envs} environments, vec={type(vec).__name__.lower()}")
     print(f"  python -m paddock algo=ppo env=remote vec=remote vec.address={server.address}", flush=True)
     return server
-
-
-def _compose(arguments: Sequence[str]) -> dict[str, dict[str, Any]]:
-    return compose_sections(["env", "vec", "serve", "slurm"], ["--config-name=serve", *arguments])
-
-
-def _submit(arguments: Sequence[str], sections: dict[str, dict[str, Any]]) -> int:
-    """Submit a Slurm job that serves."""
-    from .slurm.options import Resources
-    from .slurm.server import submit_server
-
-    serve = sections["serve"]
-    require(serve["submit"] == "slurm", f"serve.submit={serve['submit']} must be slurm, or null to serve here")
-    resources = call_checked("slurm", Resources, _without(sections["slurm"], "_target_"))
-    submit_server(arguments, serve["address_file"], resources)
-    return 0
-
-
-def _without(section: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in section.items() if key != name}
 
 
 def _wait(server: "EnvironmentServer") -> int:

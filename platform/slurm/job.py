@@ -26,17 +26,15 @@ STOPPED = (128 + signal.SIGTERM, -signal.SIGTERM)  # after and before the first 
 class SlurmJob:
     """Callable for submitit that runs a command and ends the job with its exit code."""
 
-    def __init__(self, command: Sequence[str], signal_delay_s: float, endless: bool = False) -> None:
+    def __init__(self, command: Sequence[str], signal_delay_s: float) -> None:
         """Store the arguments; the object is pickled and called on another machine.
 
         Args:
             command: starts or resumes the run.
             signal_delay_s: time between Slurm's signal and the time limit.
-            endless: restart the command even if it exits with 0 after SIGTERM.
         """
         self.command = command
         self.signal_delay_s = signal_delay_s
-        self.endless = endless
         self._child: subprocess.Popen[bytes] | None = None
         self._terminated: threading.Event | None = None  # set by SIGTERM
 
@@ -49,7 +47,7 @@ class SlurmJob:
             pass
         if self._terminated.is_set():
             code = STOPPED[0] if code == IN_USE else code
-            if code in STOPPED or (self.endless and code == 0):
+            if code in STOPPED:
                 # Slurm requeues a preempted job only if Slurm itself ends it.
                 time.sleep(END_WAIT_S)
         if code != 0:
@@ -64,7 +62,7 @@ class SlurmJob:
         # A run that has just reached its budget ends immediately when resumed.
         if code not in (0, IN_USE, -signal.SIGKILL, *STOPPED):
             _leave(code)
-        return DelayedSubmission(SlurmJob(self.command, self.signal_delay_s, self.endless))
+        return DelayedSubmission(SlurmJob(self.command, self.signal_delay_s))
 
     def _run(self) -> int:
         # Submitit's signal reaches all processes of the job, but is meant for this one only.

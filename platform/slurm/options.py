@@ -1,4 +1,4 @@
-"""Keys of Slurm jobs for runs, servers and pool workers."""
+"""Keys of Slurm jobs for runs and pool workers."""
 
 import math
 from collections.abc import Mapping, Sequence

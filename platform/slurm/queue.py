@@ -15,20 +15,15 @@ from paddock.envs.errors import ConfigError, require
 from ..runs.state import explain_refusal, find_job_variables
 
 
-def require_slurm(subject: str, place: str) -> None:
+def require_slurm() -> None:
     """Raise ConfigError if Slurm's commands are missing here."""
     missing = [name for name in ("sbatch", "srun", "scontrol", "squeue") if shutil.which(name) is None]
-    remedy = f"submit where Slurm is installed, or remove it to {place} here"
-    require(not missing, f"{subject} needs {', '.join(missing)} on the PATH; {remedy}")
+    remedy = "submit where Slurm is installed, or remove it to run here"
+    require(not missing, f"hydra/launcher=slurm needs {', '.join(missing)} on the PATH; {remedy}")
 
 
 def submit_commands(
-    folder: Path,
-    commands: Sequence[Sequence[str]],
-    parameters: Mapping[str, Any],
-    max_requeues: int,
-    keys: str,
-    endless: bool = False,
+    folder: Path, commands: Sequence[Sequence[str]], parameters: Mapping[str, Any], max_requeues: int
 ) -> list[Any]:
     """Submit commands as one array of jobs; return submitit's jobs.
 
@@ -37,8 +32,6 @@ def submit_commands(
         commands: one per job.
         parameters: parameters of submitit's SlurmExecutor.
         max_requeues: maximum number of requeues at the time limit.
-        keys: the configuration section that an error message names.
-        endless: restart commands even if they exit with 0 after SIGTERM.
 
     Raises:
         ConfigError: Slurm rejects them.
@@ -55,14 +48,14 @@ def submit_commands(
     delay_s = parameters["signal_delay_s"]
     try:
         with _outside_jobs(), contextlib.redirect_stderr(io.StringIO()):  # submitit prints the error too
-            jobs: list[Any] = executor.submit_array([SlurmJob(command, delay_s, endless) for command in commands])
+            jobs: list[Any] = executor.submit_array([SlurmJob(command, delay_s) for command in commands])
     except (FailedJobError, FailedSubmissionError) as error:
         shutil.rmtree(batch, ignore_errors=True)
         with contextlib.suppress(OSError):  # not empty
             folder.rmdir()
         failed = error.__cause__
         output = str(error) or (failed.output if isinstance(failed, subprocess.CalledProcessError) else "")
-        raise ConfigError(explain_refusal(output, keys)) from error
+        raise ConfigError(explain_refusal(output, "hydra.launcher")) from error
     return jobs
 
 

@@ -46,7 +46,7 @@ class SlurmLauncher(SweepLauncher):
         """Check the keys, Slurm, and the size of the code before anything is written."""
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
         if not config.dry_run:
-            require_slurm("hydra/launcher=slurm", "run")
+            require_slurm()
         require(config.resume is None, "resume=last is for local runs; set hydra.sweep.dir= to resume a sweep")
         code, n = self._sweep / "code", 2
         while code.exists():  # used by jobs of an earlier submission
@@ -94,9 +94,7 @@ class SlurmLauncher(SweepLauncher):
             if not self._copied:
                 for copy, tree in self._copies.items():
                     tree.copy(copy)
-            jobs = submit_commands(
-                self._sweep / ".submitit", commands, given, self._keys.max_requeues, "hydra.launcher"
-            )
+            jobs = submit_commands(self._sweep / ".submitit", commands, given, self._keys.max_requeues)
         except BaseException:
             if self._copies and not self._copied:  # otherwise earlier jobs use the copy
                 shutil.rmtree(self._code, ignore_errors=True)
