@@ -33,7 +33,7 @@ FILES = [*(ROOT / name for name in BESIDE_DOCS), *ROOT.glob("docs/**/*.md")]
 PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in FILES}
 GUIDES = [text for page, text in PAGES.items() if not page.startswith("docs/tutorial/")]  # others: test_tutorial.py
 TEXT = "\n".join(GUIDES)
-EXTEND = PAGES["docs/extend.md"]
+EXTEND = "\n".join(text for page, text in PAGES.items() if re.match(r"docs/(extend|custom_\w+)\.md", page))
 BLOCK = re.compile(r"^```(\w*)(?: title=\"([^\"\n]+)\")?\n(.*?)^```", re.M | re.S)
 COMMAND = re.compile(r"\S*python -m (?=platform|paddock)")
 # What scripts/check and .ci/run do, and what test_site.py does.
@@ -265,7 +265,7 @@ def test_the_package_that_extends_it_works(here: Path, monkeypatch: pytest.Monke
     algorithm = (here / "my_package" / "hill_climbing.py").read_text()
     assert len(re.search(r"^class .*?\n\n\n", algorithm, re.M | re.S)[0].splitlines()) <= 40  # type: ignore[index]
     monkeypatch.syspath_prepend(here)
-    assert len(OF_PACKAGE) == 5
+    assert len(OF_PACKAGE) == 6
     for command in OF_PACKAGE:
         words = shlex.split(command)[3:]
         assert call_main(*words, *shrunk(words), f"run.dir={here / str(len(list(here.iterdir())))}") == 0
