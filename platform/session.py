@@ -79,6 +79,8 @@ def run_session(
             if reached is None:  # otherwise nothing more is written
                 _check_disk_space(experiment)
             origin = None if start.metrics else _load_initial_policy(experiment)
+            if not experiment.pool.in_process:
+                console.status(f"starting workers: {experiment.pool.describe()} ...")
             experiment.pool.open(packages(experiment.config), experiment.path)
             lost = None if start.metrics else read_progress(experiment.path).metrics.get("iteration")
             if lost is not None:
@@ -171,6 +173,8 @@ def _run(
             remedy = "use algo.normalize_observations or algo.normalize_rewards if the algorithm has them"
             log.warning("%s loses its statistics in evaluations and on resume; %s", wrapper["_target_"], remedy)
     console.begin(progress.elapsed_s, progress.metrics)
+    if reached is None:
+        console.status(f"running iteration {start_iteration + 1} ...")
 
     def on_first(number: int) -> None:
         iteration = int(progress.metrics.get("iteration", 0)) + 1

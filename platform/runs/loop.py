@@ -202,6 +202,7 @@ def run(
             save()
         last = dict(metrics)
         if spent and metrics and metrics.get("eval/of_iteration") != metrics["iteration"]:
+            tracker.status("evaluating the final policy ...")
             try:
                 evaluations = algorithm.evaluate_last() if isinstance(algorithm, Evaluates) else ()
             except Interrupted:

@@ -1,4 +1,4 @@
-"""Console progress of a run: one live line on a terminal, plain lines elsewhere.
+"""Console progress of a run: a live display on a terminal, plain lines elsewhere.
 
 The console writes through a queue, so that a stopped terminal or an unread pager never blocks a run. Output to a broken
 stream is discarded.
@@ -11,30 +11,42 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TextIO
 
 from ..runs.units import duration, short
+from .live import render
 from .queue import WriteQueue
 
-LIVE_INTERVAL_S = 0.1  # between updates of the live line
+LIVE_INTERVAL_S = 0.1  # between updates of the live display
 PLAIN_INTERVAL_S = 1.0  # between plain lines
 NOTEBOOK_INTERVAL_S = 5.0  # between lines below a notebook cell, which keeps them
+COLUMNS = {  # of the live display, with the metrics that they show
+    "iteration": "iteration",
+    "steps": "step",
+    "steps/s": "system/steps_per_s",
+    "return": "train/return_mean",
+    "best": "train/return_max",
+    "eval return": "eval/return_mean",
+    "at iter.": "eval/of_iteration",  # the evaluated one
+}
 CLOSE_TIMEOUT_S = 5.0  # that a run waits at its end for a blocked stream
 WAITING_LINES = 1000  # queue limit; further lines are dropped
 
 LOG_INTERVAL_S = 10.0  # between progress lines without a terminal
-CLEAR = "\r\x1b[K"
+CLEAR = "\r\x1b[J"  # from the line of the cursor down
+UP = "\x1b[A"
 
 
 class Console:
     """Console that shows rows of metrics, and messages between them.
 
     Args:
-        out: for rows and messages; a terminal gets the live line.
+        out: for rows and messages; a terminal gets the live display.
         err: for warnings.
-        budget: limits of the run, any of `iterations`, `steps` (environment steps) and `minutes`; None is no limit.
+        budget: limits of the run, any of `iterations`, `steps` (environment steps), `minutes` and `return` (of an
+            evaluation); None is no limit.
         clock: current time in seconds.
     """
 
@@ -51,11 +63,12 @@ class Console:
         self._live = _is_terminal(self._out)
         plain_s = NOTEBOOK_INTERVAL_S if _is_notebook(self._out) else PLAIN_INTERVAL_S
         self._interval_s = LIVE_INTERVAL_S if self._live else plain_s
-        self._known: dict[str, float] = {}  # the last finite value of each key
+        self._known: dict[str, float] = {}  # the last finite value of each key, the highest of train/return_max
+        self._status = ""  # what the run waits for
         self._start = {"system/seconds": 0.0, "iteration": 0.0, "step": 0.0}  # where this session started
-        self._best = -math.inf
         self._drawn_at = -math.inf
         self._pending = False  # whether the last row is not shown yet
+        self._queued = self._shown = False  # whether the live display will be redrawn, and is on the screen
         # Re-entrant, since mirrors write from their threads and a signal handler may interrupt `log`.
         self._lock = threading.RLock()
         self._closed = self._stuck = False
@@ -71,16 +84,25 @@ class Console:
     def log(self, metrics: Mapping[str, float]) -> None:
         """Show a row, at most one per interval; a missing or non-finite value is replaced by the last finite one."""
         with self._lock:
+            best = self._known.get("train/return_max", -math.inf)
             self._known |= {key: value for key, value in metrics.items() if math.isfinite(value)}
-            self._best = max(self._best, self._known.get("train/return_max", -math.inf))
-            self._pending = True
+            if "train/return_max" in self._known:
+                self._known["train/return_max"] = max(best, self._known["train/return_max"])
+            self._status, self._pending = "", True
             now = self._clock()
             if now - self._drawn_at >= self._interval_s:
                 self._drawn_at = now
                 self._draw()
 
+    def status(self, text: str) -> None:
+        """Show on a terminal what the run waits for, until the next row."""
+        with self._lock:
+            self._status = text
+            if self._live and not self._closed:
+                self._draw()
+
     def message(self, text: str) -> None:
-        """Show a message above the live line."""
+        """Show a message above the live display."""
         self._print(self._out, text)
 
     def warn(self, text: str) -> None:
@@ -92,63 +114,91 @@ class Console:
         if self._closed:
             return
         with self._lock:
-            self._closed = True
-            if self._pending:
+            self._closed, self._status = True, ""
+            if self._pending and not self._live:
                 self._draw()
-            self._queue.close(partial(_write, self._out, "\n" if self._live and self._known else ""))
+            self._queue.close(partial(self._redraw, last=True) if self._live else lambda: None)
         self._stuck = not self._queue.wait(CLOSE_TIMEOUT_S)
 
     def _draw(self) -> None:
-        self._pending = False
-        if self._live:
-            self._queue.offer(partial(_write, self._out, CLEAR + self._line(_columns(self._out) - 1)))
-        else:
-            self._queue.offer(partial(_write, self._out, self._line(None) + "\n"))
+        if not self._live:
+            self._pending = False
+            self._queue.offer(partial(_write, self._out, self._line() + "\n"))
+        elif not self._queued:
+            self._queued = self._queue.offer(self._redraw)
+
+    def _redraw(self, last: bool = False) -> None:
+        """Draw the live display below the cursor; the writing thread calls it, so a stopped terminal skips rows.
+
+        The cursor stays on an empty line above it. An environment may print there, and a resized window moves no text.
+        """
+        with self._lock:
+            self._queued = False
+            cells = self._cells() if self._known else {}
+            share, _, caption = max(self._limits() if cells else (), default=(None, 0.0, ""))
+            if cells and self._budget.get("return") is not None:
+                caption += f"{', or ' if caption else ''}until eval return >= {self._budget['return']:g}"
+            status = self._status
+        text = render(cells, share, caption, status, _columns(self._out) - 1) if cells or status else ""
+        end = "" if last else "\r" + UP * (1 + text.count("\n"))
+        if text or self._shown:
+            _write(self._out, f"{CLEAR}\n{text}{end}" if text else CLEAR)
+        self._shown = bool(text) and not last
 
     def _print(self, stream: TextIO, text: str) -> None:
-        show = partial(_write, stream, text + "\n")
+        def show() -> None:
+            if shown := self._shown:
+                _write(self._out, CLEAR)
+            _write(stream, text + "\n")
+            if shown:
+                self._redraw()
+
         with self._lock:
-            if self._closed:
-                if not self._stuck:
-                    show()
-            elif self._live and self._known:
-                self._queue.offer(partial(_write, self._out, CLEAR))
-                self._queue.offer(show)
-                self._draw()
-            else:
-                if self._pending:
+            if not self._closed:
+                if self._pending and not self._live:
                     self._draw()
                 self._queue.offer(show)
+            elif not self._stuck:
+                show()
 
-    def _line(self, width: int | None) -> str:
+    def _line(self) -> str:
+        cells = self._cells()
+        best = f" (best {cells['best']})" if cells["best"] else ""
+        at = "" if cells["at iter."] in ("", cells["iteration"]) else f" (iteration {cells['at iter.']})"
+        forms = {
+            "iteration": "iteration {}",
+            "steps": "{} steps",
+            "steps/s": "{} steps/s",
+            "return": "return {}" + best,
+            "eval return": "eval return {}" + at,
+            "ETA": "ETA {}",
+        }
+        return " | ".join(form.format(cells[name]) for name, form in forms.items() if cells.get(name))
+
+    def _cells(self) -> dict[str, str]:
+        """Return the columns of the last row; a value is empty where it is unknown."""
         known = self._known
-        fields = [f"iteration {known['iteration']:.0f}", f"{short(known['step'])} steps"]
-        if "system/steps_per_s" in known:
-            fields.append(f"{short(known['system/steps_per_s'])} steps/s")
-        if "train/return_mean" in known:
-            best = f" (best {short(self._best)})" if self._best > -math.inf else ""
-            fields.append(f"return {short(known['train/return_mean'])}{best}")
-        if "eval/return_mean" in known:
-            of = known.get("eval/of_iteration", known["iteration"])
-            at = "" if of == known["iteration"] else f" (iteration {of:.0f})"
-            fields.append(f"eval return {short(known['eval/return_mean'])}{at}")
-        if math.isfinite(left := self._seconds_left()):
-            fields.append(f"ETA {duration(left)}")
-        return " | ".join(fields)[:width]
+        cells = {name: short(known[key]) if key in known else "" for name, key in COLUMNS.items()}
+        cells["iteration"] = f"{known['iteration']:.0f}"
+        cells["at iter."] = f"{known['eval/of_iteration']:.0f}" if "eval/of_iteration" in known else ""
+        limits = [left for _, left, _ in self._limits() if math.isfinite(left)]
+        bound = "<= " if self._budget.get("return") is not None else ""  # the run may end earlier
+        return cells | ({"ETA": bound + duration(min(limits))} if limits else {})
 
-    def _seconds_left(self) -> float:
-        """Estimate the time until the budget is spent from this session's speed; infinity without a budget."""
-        known, left = self._known, [math.inf]
-        if "system/seconds" not in known:
-            return math.inf
-        passed = {key: known[key] - start for key, start in self._start.items()}
-        for bound, key in (("iterations", "iteration"), ("steps", "step")):
-            limit = self._budget.get(bound)
-            if limit is not None and passed[key] > 0:
-                left.append((limit - known[key]) * passed["system/seconds"] / passed[key])
-        if (minutes := self._budget.get("minutes")) is not None:
-            left.append(60 * minutes - known["system/seconds"])
-        return min(left)
+    def _limits(self) -> Iterator[tuple[float, float, str]]:
+        """Yield the spent share of each limit, the seconds left at this session's speed, and a description."""
+        known, elapsed_s = self._known, self._known.get("system/seconds", 0.0)
+        for name, key, unit in (
+            ("iterations", "iteration", 1),
+            ("steps", "step", 1),
+            ("minutes", "system/seconds", 60),
+        ):
+            if (limit := self._budget.get(name)) is not None and key in known:
+                passed, limit = known[key] - self._start[key], limit * unit
+                seconds = elapsed_s - self._start["system/seconds"]
+                left = (limit - known[key]) * seconds / passed if passed > 0 and seconds > 0 else math.inf
+                of = duration(limit) if name == "minutes" else f"{short(limit)} {name}"
+                yield min(1.0, known[key] / limit), left, f"of {of}"
 
 
 class LiveLine:

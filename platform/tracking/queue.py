@@ -23,14 +23,15 @@ class WriteQueue:
         self._stopped = threading.Event()
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    def offer(self, call: Call) -> None:
-        """Queue a call; never blocks."""
+    def offer(self, call: Call) -> bool:
+        """Queue a call and return True, or drop it; never blocks."""
         if self._stopped.is_set():
-            return
+            return False
         if self._calls.qsize() >= self._limit:
             self.dropped += 1
-        else:
-            self._calls.put(call)
+            return False
+        self._calls.put(call)
+        return True
 
     def close(self, last: Call) -> None:
         """Queue the last call, which is never dropped, and let the thread end after it; does not wait."""

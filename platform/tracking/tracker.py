@@ -186,6 +186,10 @@ class Tracker:
         self._metrics.write(finite(row))
         self._show(row)
 
+    def status(self, text: str) -> None:
+        """Show on a terminal what the run waits for, until the next row."""
+        self._console.status(text)
+
     def _show(self, row: Metrics) -> None:
         self._console.log(row)
         for mirror, queue in self._queues:

@@ -5,16 +5,18 @@ import io
 import logging
 import os
 import pty
+import re
 import struct
 import subprocess
 import termios
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from mirrored import rows_of, run_code
 
-from paddock.tracking.console import Console, LiveLine
+from paddock.tracking.console import CLEAR, Console, LiveLine
 from paddock.tracking.messages import NAME, early_warnings, messages
 
 
@@ -68,22 +70,35 @@ def test_evaluation_of_an_earlier_iteration_names_it() -> None:
     assert shown == ["eval return 7", "eval return 7 (iteration 1)", "eval return 8 (iteration 2)"]
 
 
-def test_time_left_follows_the_pace_of_the_session() -> None:
-    console = Console(None, None, {"iterations": 1000, "steps": 2_000_000})
-    console.begin(2000.0, {"iteration": 500, "step": 500_000})
-    for i in (1, 2):
-        console.log({"iteration": 500 + i, "step": 500_000 + 1000 * i, "system/seconds": 2000.0 + 0.4 * i})
+def last_line(budget: dict[str, float], start: dict[str, float], *metrics: dict[str, float]) -> str:
+    out = io.StringIO()
+    console = Console(out, io.StringIO(), budget)
+    console.begin(start.get("seconds", 0.0), start)
+    for row in metrics:
+        console.log(row)
+    console.close()
+    return out.getvalue().splitlines()[-1]
+
+
+def test_eta_follows_the_speed_of_the_session() -> None:
+    start = {"seconds": 2000.0, "iteration": 500, "step": 500_000}
+    rows = [{"iteration": 500 + i, "step": 500_000 + 1000 * i, "system/seconds": 2000.0 + 0.4 * i} for i in (1, 2)]
     # 498 iterations of 0.4 s are left, and 1,498,000 steps at 2,500 a second.
-    assert console._seconds_left() == pytest.approx(498 * 0.4)
+    assert last_line({"iterations": 1000, "steps": 2_000_000}, start, *rows).endswith("| ETA 3m19s")
 
 
-def test_no_time_left_without_a_budget_or_a_time() -> None:
-    for budget, extra in (({}, {"system/seconds": 3.0}), ({"steps": 100}, {})):
-        out = io.StringIO()
-        console = Console(out, io.StringIO(), budget)
-        console.log({"iteration": 1, "step": 10, **extra})
-        console.close()
-        assert out.getvalue() == "iteration 1 | 10 steps\n"
+def test_no_eta_without_a_limit_and_a_time() -> None:
+    for budget, extra in (
+        ({}, {"system/seconds": 3.0}),
+        ({"return": 9}, {"system/seconds": 3.0}),
+        ({"steps": 100}, {}),
+    ):
+        assert last_line(budget, {}, {"iteration": 1, "step": 10, **extra}) == "iteration 1 | 10 steps"
+
+
+def test_target_return_makes_the_eta_an_upper_bound() -> None:
+    line = last_line({"return": 9, "steps": 100}, {}, {"iteration": 1, "step": 10, "system/seconds": 3.0})
+    assert line == "iteration 1 | 10 steps | ETA <= 27s"
 
 
 def test_progress_is_one_line_on_a_terminal_that_is_cleared(
@@ -105,52 +120,99 @@ def test_progress_is_one_line_on_a_terminal_that_is_cleared(
     while not shown.endswith("END"):  # the kernel passes it on in pieces
         shown += os.read(main, 65536).decode()
     os.close(main)
-    assert shown.startswith("\r\x1b[Kframe 0\r\x1b[Kframe 2") and shown.endswith("\r\x1b[KEND") and "\n" not in shown
+    assert shown.startswith(f"{CLEAR}frame 0{CLEAR}frame 2") and shown.endswith(f"{CLEAR}END") and "\n" not in shown
     assert out.getvalue() == "frame 200\n"
 
 
-def on_terminal(columns: int, use: Callable[[Console, Clock], None]) -> str:
+def on_terminal(use: Callable[[Console, Clock], None], columns: int = 80, **budget: float) -> list[str]:
+    """Return the texts written to a terminal, which reads only after the end, between the clearings of the display."""
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    clock = Clock()
+    reader = ThreadPoolExecutor(1)
     with open(side, "w") as out:
-        console = Console(out, io.StringIO(), {"steps": 1000}, clock)
+        clock = Clock()
+        console = Console(out, io.StringIO(), budget, clock)
         use(console, clock)
+        read = reader.submit(read_until_end, main)
         console.close()
         out.write("END")
         out.flush()
-        text = b""
-        while not text.endswith(b"END"):
-            text += os.read(main, 65536)
+        text = read.result()
     os.close(main)
-    return text.decode().removesuffix("END")
+    return text.removesuffix("END").replace("\r\n", "\n").split(CLEAR)[1:]
+
+
+def read_until_end(terminal: int) -> str:
+    text = b""
+    while not text.endswith(b"END"):
+        text += os.read(terminal, 65536)
+    return text.decode()
+
+
+def plain(text: str) -> list[str]:
+    return re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()
 
 
 def show_rows(console: Console, clock: Clock) -> None:
-    for i in range(1, 5):
+    console.message("starting")
+    for i in range(1, 1001):
         clock.now += 0.06
-        console.log({"iteration": i, "step": 100 * i, "system/seconds": float(i), "train/return_mean": 0.5})
-        if i == 2:
+        console.log({"iteration": i, "step": 100 * i, "system/seconds": i / 10, "train/return_mean": 0.5})
+        if i == 500:
             console.message("a worker was lost")
 
 
-def test_terminal_has_one_live_line_below_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def xterm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    clear = "\r\x1b[K"
-    # Drawn at 0.06 s, for the message, and at 0.18 s (0.1 s after the first); iteration 4 comes at the end.
-    assert on_terminal(80, show_rows) == (
-        f"{clear}iteration 1 | 100 steps | return 0.5 | ETA 9s"
-        f"{clear}a worker was lost\r\n"
-        f"{clear}iteration 2 | 200 steps | return 0.5 | ETA 8s"
-        f"{clear}iteration 3 | 300 steps | return 0.5 | ETA 7s"
-        f"{clear}iteration 4 | 400 steps | return 0.5 | ETA 6s\r\n"
-    )
+    monkeypatch.delenv("NO_COLOR", raising=False)
 
 
-def test_live_line_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    for columns, last in ((20, "iteration 4 | 400 s"), (6, "itera")):
-        assert on_terminal(columns, show_rows).split("\x1b[K")[-1] == last + "\r\n"
+@pytest.mark.usefixtures("xterm")
+def test_terminal_shows_the_newest_row_below_the_messages() -> None:
+    texts = on_terminal(show_rows, steps=200_000)
+    assert texts.count("a worker was lost\n") == 1
+    header, row, bar = plain(texts[-1])[1:]
+    assert header.split() == ["iteration", "steps", "steps/s", "return", "best", "eval", "return", "at", "iter.", "ETA"]
+    assert row.split() == ["1000", "100.0k", "0.5", "1m40s"]
+    assert bar.startswith("━━━━━━━━━━") and bar.endswith(" 50% of 200.0k steps")
+
+
+@pytest.mark.usefixtures("xterm")
+def test_stopped_terminal_gets_no_outdated_rows() -> None:
+    frames = [text for text in on_terminal(show_rows, steps=200_000) if "iteration" in text]
+    assert 1 < len(frames) < 100  # of 500 that were due; the kernel buffers some
+
+
+@pytest.mark.usefixtures("xterm")
+def test_display_keeps_what_environments_print() -> None:
+    def use(console: Console, clock: Clock) -> None:
+        console.status("starting workers")
+        show_rows(console, clock)
+
+    for text in on_terminal(use)[:-1]:  # redrawing clears from the cursor down, which stays above the display
+        assert text.count("\x1b[A") in (0, text.count("\n")) and text.startswith("\n") == text.endswith("\x1b[A")
+
+
+@pytest.mark.usefixtures("xterm")
+@pytest.mark.parametrize("columns", [60, 25, 6])
+def test_display_fits_a_narrow_terminal(columns: int) -> None:
+    last = plain(on_terminal(show_rows, columns, steps=200_000)[-1])
+    assert len(last) == 4 and max(map(len, last)) < columns
+
+
+@pytest.mark.usefixtures("xterm")
+@pytest.mark.parametrize("budget", [{"iterations": 1000}, {"steps": 100_000}, {"minutes": 100 / 60}])
+def test_progress_bar_reaches_100_percent_at_the_budget(budget: dict[str, float]) -> None:
+    bar = plain(on_terminal(show_rows, **budget, **{"return": 7})[-1])[-1]
+    assert "━  100% of " in bar and bar.endswith(", or until eval return >= 7")
+
+
+@pytest.mark.usefixtures("xterm")
+def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b[32m" in on_terminal(show_rows, iterations=2000)[-1]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[32m" not in on_terminal(show_rows, iterations=2000)[-1]
 
 
 def test_closed_pipe_neither_stops_the_run_nor_its_exit_code(tmp_path: Path) -> None:
