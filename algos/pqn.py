@@ -63,7 +63,7 @@ class PQN(OffPolicy):
         """Build actors and learners."""
         greedy = EpsilonGreedy(0, self.epsilon_start, self.epsilon_end, self.epsilon_steps, ladder=0)
         self.assemble(
-            lambda actions: make_discrete_head(actions, self.group),
+            make_discrete_head,
             lambda rows: greedy,
             self._team,
             learns_values=True,

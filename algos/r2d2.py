@@ -43,7 +43,7 @@ class R2D2(QLearning):
     def __post_init__(self) -> None:
         """Build actors, replay and learners."""
         self.assemble_with_replay(
-            lambda actions: make_discrete_head(actions, self.group),
+            make_discrete_head,
             self.exploration,
             self._team,
             priorities=self.priorities,

@@ -92,7 +92,7 @@ class SAC(FromReplay):
 
 def _head(actions: spaces.Space[Any]) -> Head:
     choice = isinstance(actions, spaces.Discrete)
-    return make_head(actions) if choice else SoftGaussian.for_replay(actions, "sac")
+    return make_head(actions) if choice else SoftGaussian.for_replay(actions)
 
 
 def sac_losses(network: ActorCriticNetworks, batch: TorchBatch, settings: ActorCriticObjective) -> Losses:

@@ -45,7 +45,7 @@ class TD3(FromReplay):
     def __post_init__(self) -> None:
         """Build actors, replay and learners."""
         self.assemble_with_replay(
-            lambda actions: Tanh.for_replay(actions, "td3"),
+            Tanh.for_replay,
             lambda rows: GaussianNoise(self.learning_starts, self.sigma),
             self._team,
         )

@@ -53,7 +53,7 @@ class QLearning(FromReplay):
         return Priorities(alpha=self.priority_exponent, beta=beta, beta_end=end, beta_updates=max(updates, 1))
 
 
-def make_discrete_head(actions: Space[Any], group: str) -> Head:
+def make_discrete_head(actions: Space[Any]) -> Head:
     """Return the head of a discrete action space.
 
     Raises:
@@ -62,5 +62,5 @@ def make_discrete_head(actions: Space[Any], group: str) -> Head:
     head = make_head(actions)
     one = len(head.leaves) == 1 and len(head.leaves[0].sizes) == 1
     others = "algo=sac and algo=td3 support continuous actions, algo=ppo every kind"
-    require(one, f"algo={group} needs a discrete action space, not {actions}; {others}")
+    require(one, f"the algorithm needs a discrete action space, not {actions}; {others}")
     return head

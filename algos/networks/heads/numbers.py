@@ -36,11 +36,11 @@ class Numbers(LeafHead):
         return cls(space.shape, low, high, str(space.dtype), path)
 
     @classmethod
-    def for_replay(cls: type[AnyNumbers], space: gymnasium.Space, algorithm: str) -> AnyNumbers:
+    def for_replay(cls: type[AnyNumbers], space: gymnasium.Space) -> AnyNumbers:
         """Return the head of an off-policy actor; raise ConfigError unless the space is a bounded Box of floats."""
         bounded = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and has_width(space)
         others = "algo=dqn and algo=sac support Discrete, algo=ppo all action spaces"
-        require(bounded, f"algo={algorithm} needs a bounded Box of floats, not {space}; {others}")
+        require(bounded, f"the algorithm needs a bounded Box of floats, not {space}; {others}")
         assert isinstance(space, spaces.Box)
         return cls.of(space)
 

@@ -75,7 +75,7 @@ def config(
     kind = changes.pop("gaussian", "gaussian")
     off_policy = {"soft": SoftGaussian, "tanh": Tanh}.get(kind)
     actions = env.spaces[1]
-    head = off_policy.for_replay(actions, "x") if off_policy else make_head(actions, distribution=kind)
+    head = off_policy.for_replay(actions) if off_policy else make_head(actions, distribution=kind)
     given: dict[str, Any] = {"hidden_sizes": (20, 9), "activation": "tanh", "shared": False, "initial_log_std": -0.4}
     seen = env.observations if seen is None else seen
     architecture = Architecture.for_spaces(seen, head, encoder="auto", lstm=False, **(given | changes))

@@ -196,7 +196,7 @@ def test_the_ladder_spreads_epsilon_over_all_environments(count: int, expected: 
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["algo=dqn", "env=pendulum"], "algo=dqn needs a discrete action space"),
+        (["algo=dqn", "env=pendulum"], "the algorithm needs a discrete action space"),
         (["algo=sac", "env=cartpole", "algo.quantiles=25"], "algo.quantiles=25 needs continuous actions; use algo=dqn"),
         (
             ["algo=sac", "env=pendulum", "algo.quantiles=5", "algo.num_dropped_quantiles=5"],

@@ -237,7 +237,7 @@ ACTIONS = 2
 
 def actor_of(objective: ActorCriticObjective, observation: spaces.Space = VECTOR, **changes: Any) -> Architecture:
     box = spaces.Box(-2, 2, (ACTIONS,), np.float32)
-    head = SoftGaussian.for_replay(box, "sac") if objective.soft else Tanh.for_replay(box, "sac")
+    head = SoftGaussian.for_replay(box) if objective.soft else Tanh.for_replay(box)
     return architecture(observation, head=head, **changes)
 
 
