@@ -66,13 +66,15 @@ The environment is stepped with random actions, and repeated episodes are compar
 
     python -m paddock.check algo=NAME [key=value ...]
 
-    algo=NAME         an option of conf/algo, or of a package: 'hydra.searchpath=[pkg://my_package.conf]'
+    algo=NAME         an option of conf/algo
     algo.KEY=VALUE    a key of it; other keys of Paddock's algorithms get small values
     env=, vec=, seed= training setup; defaults: env=cartpole (POET: env=poles), vec=serial
     iterations=4      number of iterations, at least 3
 
 The algorithm trains for a few iterations, which are repeated in this process, resumed from every iteration's state,
 killed and resumed as a run, and run on two workers. Metrics and states must be bit-identical.
+
+--config-dir FOLDER or 'hydra.searchpath=[pkg://my_package.conf]' adds options to both.
 
 Exit codes: 0 results are reproducible, 1 a check FAILs, 2 bad input.
 """
@@ -96,7 +98,7 @@ def _command(arguments: Sequence[str]) -> int:
 
 def read(arguments: Sequence[str]) -> tuple[EnvSpec, int]:
     """Return the environment that the arguments name, and the number of steps; raise ConfigError for bad input."""
-    overrides, options = parse_overrides("check", arguments, STEPS, ("algo", "env"))
+    overrides, options = parse_overrides("check", arguments, STEPS, ("algo", "env", "hydra"))
     given = any(override.startswith("env=") for override in overrides)
     require(given, "no environment or algorithm given; add env=NAME or algo=NAME")
     recipe: Any = build("env", resolve_niche(compose_sections(["env"], overrides)["env"]))

@@ -51,7 +51,7 @@ def _command(arguments: Sequence[str]) -> int:
     learning = [word for word in overrides if not word.startswith("compute")]
     seeds = options.get("seeds", 3)
     prepared = prepare_tasks(learning, options.get("tasks", ()), range(1, seeds + 1))
-    compute = [word for word in overrides if word.startswith(("compute", "hydra"))]
+    compute = [word for word in overrides if word.startswith(("compute", "hydra", "--config-dir"))]
     pool = LazyPool(build("compute", compose_sections(["compute"], compute)["compute"]))
     packages = {trial.algorithm.target.__module__.partition(".")[0] for task in prepared for trial in task.trials}
     with closing(pool):

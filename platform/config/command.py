@@ -150,14 +150,21 @@ def split_overrides(arguments: Sequence[str], sections: Collection[str]) -> tupl
 def parse_overrides(
     command: str, arguments: Sequence[str], readers: Readers, sections: Collection[str]
 ) -> tuple[list[str], dict[str, Any]]:
-    """Split arguments into overrides of configuration sections and values of the command's own keys."""
-    overrides, others = split_overrides(arguments, sections)
+    """Split arguments into overrides of sections with --config-dir=FOLDER, and values of the command's own keys."""
+    words: list[str] = []
+    for argument in arguments:
+        if words[-1:] == ["--config-dir"]:
+            words[-1] += f"={argument}"
+        else:
+            words.append(argument)
+    flags = [word for word in words if word.startswith("--config-dir=")]
+    overrides, others = split_overrides([word for word in words if word not in flags], sections)
     for argument in others:
         key, equals, _ = argument.partition("=")
         if not equals or key not in readers:
             hint = nearest(key, [*sections, *readers])
             raise ConfigError(f"{argument} is not an argument of {command}; {hint} (see --help)")
-    return overrides, parse(command, others, readers)[1]
+    return [*flags, *overrides], parse(command, others, readers)[1]
 
 
 def read_names(text: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Reproducibility checks of an environment: play it with random actions, and compare episodes of equal seeds."""
 
+import math
 import random
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -208,6 +209,8 @@ def _check_rewards(episodes: Sequence[Episode]) -> Finding:
     if low == high and len(episodes) > 1 and len({len(episode.rewards) for episode in episodes}) == 1:
         return Finding("warn", f"every reward is {low:g} with random actions", "learning may lack a signal")
     mean = sum(sum(episode.rewards) for episode in episodes) / _total(episodes)
+    if not math.isfinite(mean):
+        return Finding("FAIL", "a reward is NaN or infinite", "return finite rewards")
     return Finding("ok", f"from {low:g} to {high:g}, mean {mean:.3g} per step")
 
 

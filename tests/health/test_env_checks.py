@@ -1,6 +1,7 @@
 """The check of environments names what is wrong: each fault is planted, and found with the remedy that mends it."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -105,6 +106,7 @@ def test_each_fault_is_named() -> None:
     for fault, (line, message) in FAULTS.items():
         lines = found(fault)
         assert lines[line].startswith("FAIL ") and message in lines[line], lines
+        assert not any(line.startswith("ok ") and "nan" in line for line in lines.values())
 
 
 def test_composite_actions_are_sampled_under_each_part_s_mask() -> None:
@@ -165,6 +167,12 @@ def test_box2d_is_found_to_leak_and_ours_is_not(call_command: Main) -> None:
     assert code == 1 and "FAIL history: same seed after other episodes" in out and "set env.fresh=true" in out
     code, out, _ = call_command("check", "env=bipedal", "steps=300")
     assert code == 0 and "ok   history" in out
+
+
+def test_options_of_another_folder_are_checked(call_command: Main, tmp_path: Path) -> None:
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env/mine.yaml").write_text("# Mine\ndefaults: [cartpole]\n")
+    assert call_command("check", "--config-dir", str(tmp_path), "env=mine", "steps=20")[0] == 0
 
 
 def test_a_mistake_is_one_line(call_command: Main) -> None:
