@@ -2,13 +2,12 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import yaml
 from mkdocs.structure.files import File, Files
 
+from paddock.config.options import read_option
 from paddock.config.vocabulary import USUAL
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -44,68 +43,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     return markdown.replace("<!-- names -->", names_table()) if "<!-- names -->" in markdown else markdown
 
 
-class Row(NamedTuple):
-    """A key as written on the command line, its default as in YAML, and its comment."""
-
-    key: str
-    default: str
-    meaning: str
-
-
-def read_rows(text: str, prefix: str) -> Iterator[Row]:
-    """Yield the keys of a YAML file in their order; a section has no default and precedes its keys."""
-    lines = [*text.splitlines(), ""]
-
-    def comment(line: int) -> str:
-        found = re.search(r"(?:^|\s)#\s+(.*)", lines[line])
-        return found[1] if found else ""
-
-    def source(node: yaml.Node) -> str:
-        if isinstance(node, yaml.SequenceNode) and not node.flow_style:
-            return f"[{', '.join(source(item) for item in node.value)}]"
-        return text[node.start_mark.index : node.end_mark.index]
-
-    def walk(node: yaml.Node, path: str) -> Iterator[Row]:
-        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            if key.value == "defaults" and path == prefix:
-                continue
-            name, line = f"{path}.{key.value}".lstrip("."), key.start_mark.line
-            section = isinstance(value, yaml.MappingNode) and not value.flow_style
-            parts, line = [comment(line)], line + 1
-            while lines[line].startswith(" " * 8) and lines[line].strip().startswith("#"):  # continues the comment
-                parts, line = [*parts, comment(line)], line + 1
-            if isinstance(value, yaml.SequenceNode) and not value.flow_style:
-                parts += [comment(item.start_mark.line) for item in value.value]
-            if any(parts) or not section:
-                yield Row(name, "" if section else source(value), "; ".join(filter(None, parts)))
-            if section:
-                yield from walk(value, name)
-
-    yield from walk(yaml.compose(text), prefix)
-
-
-def read_option(file: str) -> tuple[str, list[str], dict[str, Row]]:
-    """Return an option's summary, the options that it selects in other groups, and its rows, inherited ones first."""
-    text, folder = (CONF / file).read_text(), Path(file).parent
-    summary = next(line[2:] for line in text.splitlines() if line.startswith("# ") and "@package" not in line)
-    selected, rows = [], {}
-    for entry in (yaml.safe_load(text) or {}).get("defaults", []):
-        if isinstance(entry, dict):
-            ((group, option),) = entry.items()
-            selected += [f"{re.sub(r'override |@.*', '', group).removeprefix('/')}={option}"] if option else []
-        elif entry != "_self_":
-            rows |= read_option(f"{folder}/{entry}.yaml")[2]
-    prefix = "" if folder == Path() or "@package _global_" in text else str(folder).replace("/", ".")
-    return summary.rstrip("."), selected, rows | {row.key: row for row in read_rows(text, prefix)}
-
-
 def config_page(name: str) -> str:
     """Return the Markdown of a page of configuration keys."""
     purpose, patterns = PAGES[name]
     files = dict.fromkeys(str(path.relative_to(CONF)) for one in patterns for path in sorted(CONF.glob(one)))
-    options = {file: read_option(file) for file in files}
-    repeated = Counter((row.key, row.meaning) for _, _, rows in options.values() for row in rows.values())
-    common = options[COMMON][2] if COMMON in options else {}
+    options = {file: read_option(file, [CONF]) for file in files}
+    repeated = Counter((row.key, row.meaning) for option in options.values() for row in option.rows.values())
+    common = options[COMMON].rows if COMMON in options else {}
     page = [f"# Configuration: {name}\n\nThis page lists {purpose}.\n"]
     for file, (summary, selected, rows) in options.items():
         option = "" if file in HEADINGS else f"`{Path(file).parent}={Path(file).stem}`: "

@@ -59,7 +59,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     written = " ".join(arguments.overrides)
     for argument in arguments.overrides:
         key, equals, value = argument.partition("=")
-        if not equals and key.isalpha():
+        if not equals and key.isalpha() and (key in COMMANDS or not arguments.help):
             hint = suggest_command(key) if key in COMMANDS else "such as algo=es env=cartpole"
             raise ConfigError(f"cannot read the argument '{key}'; write key=value, {hint}")
         require(key != "hydra.run.dir", f"{argument} would be ignored; a run is kept in run.dir={value}")

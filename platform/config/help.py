@@ -1,87 +1,139 @@
-"""Text of `--help`: configuration groups with their options, and the main commands."""
+"""Text of `--help`: a page about the command, the options of a group, and the keys of options."""
 
 import argparse
 import importlib.metadata
 import importlib.util
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from paddock.envs.errors import require
+from paddock.envs.errors import nearest, require
 
 from .. import CONF
 from .command import main_command
+from .options import read_option, read_summary
 from .plugins import ENTRY_POINTS
 
 GROUPS = ("algo", "env", "vec", "compute", "track", "experiment", "sweep")  # groups of installed packages follow
+PAGE_WIDTH = 80
 
 INTRODUCTION = """\
-Paddock: reinforcement-learning and evolutionary-search experiments, configured with Hydra.
+Paddock: reinforcement learning and evolutionary search, configured with Hydra.
 
-    python -m platform algo=es env=bipedal compute=local
+    python -m platform algo=es env=bipedal compute=local budget.minutes=2
 
-Choose one option of each group as group=option; set any key as path.key=value.
-"""
+Select options as group=option, and set keys as path.key=value. Groups:"""
 
 COMMANDS = """\
-Keys of every run
-    seed=1                                   random seed; results do not depend on the backend
-    budget.iterations=100 budget.steps=1e6 budget.minutes=30 budget.return=300
-                                             end the run at the first limit reached
-    run.dir=FOLDER                           folder of the run; resumes the run if there is one
-    resume=last                              resume the newest run
-    init_from=RUN                            warm-start from the policy of another run
-    dry_run=true                             print a summary without running
 
-Commands
-    python -m platform experiment=es_cartpole            run a complete experiment
-    python -m platform ... --multirun seed=1,2,3         run once for each value
-    python -m platform ... -m hydra/launcher=local       run in parallel here; dask: on Dask workers
-    python -m platform ... -m hydra/launcher=slurm       submit each run as a Slurm job
-    python -m platform ... -m sweep=ppo                  search with Optuna, which stops bad runs early
-    python -m platform ... --cfg job                     print the composed configuration
-    python -m platform ... --info                        print where each value comes from
-    python -m platform --hydra-help                      print Hydra's flags, such as --config-dir
-    python -m paddock.check env=NAME                     check that episodes depend on their seed alone
-    python -m paddock.sanity algo=NAME                   test an algorithm on small tasks with known optima
-    python -m paddock.doctor [compute=NAME ...]          diagnose an installation or a cluster
-    python -m paddock.status DIR                         show the progress and state of runs
-    python -m paddock.evaluate RUN video=FILE.mp4        evaluate the policy on fresh episodes
-    python -m paddock.export RUN FILE.onnx               export the policy to ONNX
-    python -m paddock.rerun RUN                          repeat a run and compare the results
-    python -m paddock.report DIR...                      write an HTML report on runs and sweeps
-    python -m paddock.upload RUN... track=wandb          upload finished runs to a tracker
-    python -m paddock.plot DIR... out=FILE.png           plot learning curves and lineages
-    python -m paddock ...                                same as `python -m platform`, from any folder
-    eval "$(paddock -sc install=bash)"                   enable Tab completion (bash, zsh or fish)
+Keys
+    seed=1                random seed
+    budget.steps=1e6      end of the run; also .iterations, .minutes
+    budget.return=300     end of the run at this mean return of an evaluation
+    run.dir=FOLDER        folder of the run; resumes the run if there is one
+    resume=last           resume the newest run
+    init_from=RUN         start from the policy of another run
+    compute.workers=4     number of worker processes
+    dry_run=true          print a summary without running
 
-Every key is documented in the YAML file of its group:"""
+Commands, each with --help
+    python -m platform experiment=es_cartpole       run a complete recipe
+    python -m platform ... --multirun seed=1,2,3    run once for each value
+    python -m platform ... -m hydra/launcher=local  run in parallel; dask, slurm
+    python -m platform ... -m sweep=ppo             search with Optuna
+    python -m platform ... --cfg job                print the configuration
+    python -m paddock.status DIR                    show the progress of runs
+    python -m paddock.evaluate RUN video=FILE.mp4   evaluate the policy
+    python -m paddock.plot DIR... out=FILE.png      plot learning curves
+    python -m paddock.report DIR...                 write an HTML report
+    python -m paddock.rerun RUN                     repeat a run and compare
+    python -m paddock.export RUN FILE.onnx          export the policy to ONNX
+    python -m paddock.upload RUN... track=wandb     upload runs to a tracker
+    python -m paddock.check env=NAME                check for reproducibility
+    python -m paddock.sanity algo=NAME              train on sanity tasks
+    python -m paddock.doctor                        diagnose an installation
+
+More help
+    python -m platform --help env                   list the options of a group
+    python -m platform algo=ppo env=bipedal --help  list the keys of options
+    python -m platform --hydra-help                 list Hydra's flags
+    eval "$(paddock -sc install=bash)"              enable Tab completion
+"""
 
 
 def print_help(arguments: argparse.Namespace) -> None:
-    """Print the help page, with the options of every config folder on the search path."""
+    """Print the groups and options named on the command line, else the page.
+
+    Raises:
+        ConfigError: a group, an option or a key does not exist.
+    """
     folders = list(config_folders(arguments))
-    print(_as_started(INTRODUCTION))
     others = {option.parent.name for folder in folders for option in folder.glob("*/*.yaml")} - {*GROUPS, "hydra"}
-    for group in (*GROUPS, *sorted(others)):
-        options: dict[str, Path] = {}
-        for folder in folders:
-            for option in sorted((folder / group).glob("*.yaml")):
-                options.setdefault(option.stem, option)
-        print(f"{group}=")
-        width = max(map(len, options), default=0)
-        for name, option in sorted(options.items()):
-            print(f"    {name:{width}}  {summary(option)}")
-        print()
-    print(_as_started(COMMANDS))
-    for folder in folders:
-        print(f"    {folder}")
+    groups = (*GROUPS, *sorted(others))
+    known = {*groups, *(key.partition(".")[0] for key in read_option("config.yaml", folders).rows)}
+    topics = list[str]()
+    for argument in arguments.overrides:
+        key, equals, value = argument.lstrip("+~").partition("=")
+        group = key.partition("@")[0]
+        options = _find_options(group, folders)
+        exists = bool(options or (equals and group.partition(".")[0] in known))
+        require(exists, f"{group} is not a group{' or a key' if equals else ''}; {nearest(group, known)}")
+        if options and not equals:
+            topics.append(_describe_group(group, options))
+        for name in split_sources(value) if options else ():
+            require(name in options, f"{group}={name} is not an option of {group}; {nearest(name, options)}")
+            topics.append(_describe_option(group, name, folders))
+    print("\n\n".join(topics) or _page(groups, folders))
+
+
+def _page(groups: Sequence[str], folders: Sequence[Path]) -> str:
+    lines = [_as_started(INTRODUCTION)]
+    for group in groups:
+        options = _find_options(group, folders)
+        text = f"    {group:10} {len(options):3}  {', '.join(sorted(options))}"
+        lines.append(text if len(text) <= PAGE_WIDTH else text[: PAGE_WIDTH - 5].rpartition(" ")[0] + " ...")
+    return "\n".join([*lines, _as_started(COMMANDS) + f"\nConfiguration files: {', '.join(map(str, folders))}"])
+
+
+def _find_options(group: str, folders: Sequence[Path]) -> dict[str, Path]:
+    """Return the files of a group's options by name; of several files, the first."""
+    return {option.stem: option for folder in reversed(folders) for option in sorted((folder / group).glob("*.yaml"))}
+
+
+def _describe_group(group: str, options: dict[str, Path]) -> str:
+    width = max(map(len, options))
+    lines = [f"    {name:{width}}  {read_summary(option)}" for name, option in sorted(options.items())]
+    return "\n".join([f"{group}=", *lines, _as_started(f"\nKeys of an option: python -m platform {group}=NAME --help")])
+
+
+def _describe_option(group: str, name: str, folders: Sequence[Path]) -> str:
+    """Return an option's summary, and its keys as key=default with their comments."""
+    from rich.console import Console  # slow to import
+    from rich.table import Table
+
+    option = read_option(f"{group}/{name}.yaml", folders)
+    lines = [f"{group}={name}: {option.summary}"]
+    if option.selected:
+        selected = " ".join(option.selected)
+        lines += [_as_started(f"selects {selected}; for their keys: python -m platform {selected} --help")]
+    terminal = sys.stdout.isatty()  # elsewhere one line per key, which can be searched
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="bold", max_width=36 if terminal else None, overflow="fold")
+    table.add_column()
+    for row in option.rows.values():
+        table.add_row(f"{row.key}={row.default}" if row.default else row.key, row.meaning)
+    console = Console(width=None if terminal else 10_000, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join([*lines, "", *(line.rstrip() for line in captured.get().splitlines())])
 
 
 def _as_started(text: str) -> str:
     """Replace `python -m platform` with the form in which this process was started; columns stay aligned."""
     pattern = re.compile(r"python -m platform( .*?)?(?=  |$)", re.M)
-    return pattern.sub(lambda match: (main_command() + (match[1] or "")).ljust(len(match[0])), text)
+    text = pattern.sub(lambda match: (main_command() + (match[1] or "")).ljust(len(match[0])), text)
+    return re.sub(r" +$", "", text, flags=re.M)
 
 
 def config_folders(arguments: argparse.Namespace) -> Iterator[Path]:
@@ -129,9 +181,3 @@ def folders_of(path: str) -> list[Path]:
     except ModuleNotFoundError:
         return []
     return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
-
-
-def summary(option: Path) -> str:
-    """Return the first comment of an option's YAML file."""
-    comments = (line[1:].strip() for line in option.read_text().splitlines() if line.startswith("#"))
-    return next((comment for comment in comments if not comment.startswith("@package")), "")

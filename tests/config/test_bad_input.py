@@ -62,6 +62,8 @@ ARGUMENTS = {
     "doctor": ["cannot read the argument 'doctor'", "python -m paddock.doctor?"],
     "algo.sigma=${algo.sigm}": ["algo.sigma: Interpolation key 'algo.sigm' not found"],
     "--lr=3": ["--lr is not a flag", "as in algo.learning_rate=..."],
+    "--help alg": ["alg is not a group", "did you mean 'algo'?"],
+    "--help algo=ppoo": ["algo=ppoo is not an option of algo", "did you mean 'ppo'?"],
     "--config-path nowhere": ["--config-path=nowhere is not a folder", "--config-dir"],
     "--multirun --cfg job": ["are mutually exclusive"],
     "hydra.searchpath=[nowhere]": ["hydra.searchpath=nowhere is not a folder", "file:///a/folder"],
