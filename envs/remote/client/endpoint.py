@@ -112,7 +112,7 @@ class Endpoint:
                 raise
 
         for _ in self.addresses:
-            offers.append(self.retry(attempt, "no server responds", "start one there, or use another address"))
+            offers.append(self.retry(attempt, "no server responds", "start one, or set vec.tls.ca for TLS"))
         return offers
 
     def retry(self, attempt: Callable[[int], Any], reason: str, fix: str = RESUME) -> Any:
