@@ -1,7 +1,10 @@
 """Table of run states for the terminal."""
 
+import math
 import os
 import re
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +14,10 @@ from .sweeps import label_runs
 from .units import duration, short
 
 HEAD = ("run", "with", "state", "iteration", "steps", "budget", "return", "time", "last row", "reason or job")
-NAME_WIDTH = 32  # longer names are abbreviated, so that a line fits into 100 columns
+PRIORITY = (*HEAD[:4], "budget", "return", HEAD[-1], "steps", "time", "last row")  # on a narrow terminal
+NAME_WIDTH = 27  # longer names are shortened
 DIFFERENCES_WIDTH = 40  # longer text is cut
-DATED = re.compile(r"\d{4}-(\d\d-\d\d)_(\d\d-\d\d-\d\d_.+)")  # names chosen by Paddock
+DATED = re.compile(r"(.*)\d{4}-(\d\d-\d\d)_(\d\d-\d\d-\d\d)_(.+)")  # names chosen by Paddock
 
 
 def print_table(folder: Path, run_states: Sequence[RunState], lines: int) -> None:
@@ -24,8 +28,13 @@ def print_table(folder: Path, run_states: Sequence[RunState], lines: int) -> Non
     labels = label_runs({run_state.run: run_state.config for run_state in run_states})
     names = _short_names([_name(folder, run_state.run) for run_state in run_states])
     rows = [_cells(one, labels.get(one.run, ""), name) for one, name in zip(run_states, names, strict=True)]
-    empty = () if any(labels.values()) else (HEAD.index("with"),)
-    widths = [0 if i in empty else max(map(len, column)) for i, column in enumerate(zip(HEAD, *rows, strict=True))]
+    columns = [max(map(len, column)) for column in zip(HEAD, *rows, strict=True)]
+    width_of = dict(zip(HEAD, columns, strict=True)) | ({} if any(labels.values()) else {"with": 0})
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else math.inf
+    for name in PRIORITY:
+        width_of[name] = width_of[name] if width_of[name] <= room else 0
+        room -= width_of[name] + 2 if width_of[name] else 0
+    widths = [width_of[name] for name in HEAD]
     print(_line(HEAD, widths))
     for run_state, cells in zip(run_states, rows, strict=True):
         print(_line(cells, widths))
@@ -60,15 +69,37 @@ def _cells(run_state: RunState, label: str, name: str) -> tuple[str, ...]:
 
 
 def _short_names(names: Sequence[str]) -> list[str]:
-    """Abbreviate long names: `21-30-48 ppo CartPole-v1 s0`, with the day if there are several; cut the middle."""
-    days = {match[1] for name in names if (match := DATED.search(name))}
+    """Shorten names, if some are long, as far as needed and as long as they differ.
 
-    def shorten(match: re.Match[str]) -> str:
-        return (f"{match[1]} " if len(days) > 1 else "") + match[2].replace("_seed", " s").replace("_", " ")
-
-    short_names = [name if len(name) <= NAME_WIDTH else DATED.sub(shorten, name) for name in names]
+    `2026-11-28_21-30-48_ppo_CartPole-v1_seed0` becomes `21-30-48 ppo CartPole-v1 s0`, then `ppo CartPole-v1 s0`. Then
+    the words at which all names begin or end are dropped, and at last the middle of each name.
+    """
+    several_days = len({match[2] for name in names if (match := DATED.match(name))}) > 1
+    timed = r"\1\2 \3 \4" if several_days else r"\1\3 \4"
+    dated, undated = (
+        [
+            DATED.sub(form, name).replace("_seed", " s").replace("_", " ") if DATED.match(name) else name
+            for name in names
+        ]
+        for form in (timed, r"\1\4")
+    )
+    distinct = undated if len(set(undated)) == len(names) else dated
+    for form in (list(names), dated, distinct, _without_common_words(distinct)):
+        if max(map(len, form), default=0) <= NAME_WIDTH:
+            return form
     half = NAME_WIDTH // 2 - 1
-    return [name if len(name) <= NAME_WIDTH else f"{name[:half]}..{name[-half:]}" for name in short_names]
+    cut = [name if len(name) <= NAME_WIDTH else f"{name[:half]}..{name[-half:]}" for name in form]
+    return cut if len(set(cut)) == len(cut) else form
+
+
+def _without_common_words(names: Sequence[str]) -> list[str]:
+    """Drop the words at which all names begin or end; each keeps one word."""
+    words = [re.split(r"(?<=[ /_])", name) for name in names]
+    for _ in range(2) if len(names) > 1 else ():
+        same = [len(set(column)) == 1 for column in zip(*words, strict=False)]
+        first = [*same[:-1], False].index(False)
+        words = [one[first:][::-1] for one in words]  # then from the end
+    return ["".join(one).strip(" /_") for one in words]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -102,11 +102,37 @@ def test_each_run_has_a_line(status: Main, tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 100
 
 
-def test_long_names_keep_their_unique_part(status: Main, tmp_path: Path) -> None:
-    for name in ("21-30-48_ppo_CartPole-v1_seed0", "21-30-49_sac_CartPole-v1_seed1"):
-        make_run(tmp_path / f"runs/2026-11-28_{name}", 1, done="budget.iterations=1")
-    names = [line.partition("  ")[0] for line in status("runs")[1].splitlines()[1:3]]
-    assert names == ["21-30-48 ppo CartPole-v1 s0", "21-30-49 sac CartPole-v1 s1"]
+LONG = "BipedalWalkerHardcore-v3"
+
+
+@pytest.mark.parametrize(
+    ("runs", "shown"),
+    [
+        (["48_ppo_CartPole-v1_seed0", "49_sac_Cart_seed1"], ["21-30-48 ppo CartPole-v1 s0", "21-30-49 sac Cart s1"]),
+        (["48_ppo_Pendulum-v1_seed0", "49_ppo_MountainCar-v0_seed1"], ["ppo Pendulum-v1 s0", "ppo MountainCar-v0 s1"]),
+        ([f"48_ppo_{LONG}_seed0", f"49_ppo_{LONG}_seed0"], ["21-30-48", "21-30-49"]),
+        (
+            [f"48_ppo_{LONG}_seed0", f"49_sac_{LONG}_seed1"],
+            ["ppo BipedalW..rdcore-v3 s0", "sac BipedalW..rdcore-v3 s1"],
+        ),
+    ],
+)
+def test_long_names_are_shortened_to_what_differs(
+    runs: list[str], shown: list[str], status: Main, tmp_path: Path
+) -> None:
+    for name in runs:
+        make_run(tmp_path / f"runs/2026-11-28_21-30-{name}", 1, done="budget.iterations=1")
+    assert [line.partition("  ")[0] for line in status("runs")[1].splitlines()[1:3]] == shown
+
+
+def test_table_fits_a_narrow_terminal(status: Main, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path / "runs/2026-11-28_21-30-48_ppo_CartPole-v1_seed0", 4, done="budget.iterations=4", steps=8000)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for columns in (80, 60, 40):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        header, row, _ = status("runs")[1].splitlines()
+        assert columns // 2 < max(len(header), len(row)) <= columns
+        assert header.startswith("run") and " done " in f"{row} "
 
 
 def test_runs_of_a_sweep_show_their_differences(status: Main, tmp_path: Path) -> None:
