@@ -46,6 +46,7 @@ __all__ = [
 
 COMMANDS = (
     "check",
+    "compare",
     "doctor",
     "evaluate",
     "export",

@@ -110,17 +110,46 @@ def improvement_interval(
     return float(low), float(high)
 
 
+def mean_improvement_interval(
+    tasks: Sequence[tuple[Array, Array]], *, seed: int = 0, resamples: int = RESAMPLES
+) -> tuple[float, float]:
+    """Return the interval of `improvement`, averaged over tasks with different numbers of runs.
+
+    Args:
+        tasks: scores ([R], [S]) of X and Y on each task.
+        seed: of the resampling.
+        resamples: number of bootstrap samples.
+
+    Returns:
+        (low, high).
+    """
+    generator = np.random.Generator(np.random.Philox(key=seed))
+    values = [_resampled(improvement, [x[:, None], y[:, None]], generator, resamples) for x, y in tasks]
+    low, high = _central(np.mean(values, axis=0))
+    return float(low), float(high)
+
+
 def _percentiles(
     statistic: Callable[..., Array], samples: Sequence[Array], seed: int, resamples: int
 ) -> tuple[Array, Array]:
     """Return the bounds of the central `LEVEL` of a statistic over resampled samples [..., R, N]."""
-    generator = np.random.Generator(np.random.Philox(key=seed))
+    return _central(_resampled(statistic, samples, np.random.Generator(np.random.Philox(key=seed)), resamples))
+
+
+def _central(values: Array) -> tuple[Array, Array]:
+    """Return the bounds of the central `LEVEL` of values [..., count]."""
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=-1)
+    return low, high
+
+
+def _resampled(
+    statistic: Callable[..., Array], samples: Sequence[Array], generator: np.random.Generator, resamples: int
+) -> Array:
+    """Return a statistic [..., resamples] of resampled samples [..., R, N]."""
     most = max(CHUNK // sum(sample.size for sample in samples), 1)
     counts = [min(most, resamples - done) for done in range(0, resamples, most)]
-    # Each [..., count]
     values = [statistic(*(_resample(sample, n, generator) for sample in samples)) for n in counts]
-    low, high = np.quantile(np.concatenate(values, axis=-1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=-1)
-    return low, high
+    return np.concatenate(values, axis=-1)
 
 
 def _resample(scores: Array, count: int, generator: np.random.Generator) -> Array:

@@ -1,0 +1,127 @@
+"""Compare the scores of two sets of runs, and decide whether one is better or no worse.
+
+python -m paddock.compare A B gate=no_worse
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from paddock.envs.errors import require
+
+from .config.command import Readers, check_output, parse, run_command, write_output
+from .reports import statistics
+from .reports.comparison import Comparison, TaskComparison, compare, read_results, store_results
+from .runs.units import short
+
+HELP = """\
+Compare the scores of two sets of runs with at least three seeds per task.
+
+    python -m paddock.compare A B [key=value ...]
+    python -m paddock.compare A json=FILE.json
+
+    A, B                      folders of ended runs, or files written with json=; A is usually the new one; B may also be
+                              reference:NAME, a table of published scores
+    gate=better | no_worse    exit code 1 unless the 95 % interval of the probability of improvement lies above 0.5, or
+                              reaches it; one decision over all tasks
+    score=group/name          the metric whose last value is a run's score; default: eval/return_mean, or
+                              train/return_mean without evaluations
+    at=STEPS                  compare the last values up to this number of environment steps
+    versions=any              also compare robots of different MuJoCo versions
+    json=FILE.json            store the results of A for later comparisons
+
+Runs that differ only in the seed form a group; groups of A and B pair by task, first those with equal settings. IQM is
+the interquartile mean. Exit code: 0 passed, or no gate; 1 failed; 2 bad input.
+"""
+GATES = ("better", "no_worse")
+
+
+def _read_gate(text: str) -> str:
+    if text not in GATES:
+        raise ValueError(text)
+    return text
+
+
+def _read_versions(text: str) -> str:
+    if text not in ("same", "any"):
+        raise ValueError(text)
+    return text
+
+
+READERS: Readers = {
+    "gate": (_read_gate, " or ".join(GATES)),
+    "score": (str, "the name of a metric"),
+    "at": (lambda text: int(float(text)), "a number of environment steps"),
+    "versions": (_read_versions, "same or any"),
+    "json": (Path, "a file *.json"),
+}
+
+
+def main() -> int:
+    """Run the command `paddock.compare`; return 1 if the gate fails."""
+    return run_command(HELP, _command)
+
+
+def _command(arguments: Sequence[str]) -> int:
+    sides, options = parse("compare", arguments, READERS)
+    gate, file = options.pop("gate", None), options.pop("json", None)
+    require(len(sides) in ((1, 2) if file else (2,)), "give two sides to compare: python -m paddock.compare A B")
+    if file:
+        check_output("json", file, (".json",))
+        write_output("json", file, store_results(read_results(sides[0], options.get("score"))))
+        print(file)
+    if len(sides) == 1:
+        return 0
+    comparison = compare(sides[0], sides[1], **options)
+    print_comparison(comparison)
+    if gate is None:
+        return 0
+    passed = comparison.passes(gate)
+    print(f"gate={gate}: {'passed' if passed else 'failed'}")
+    return 0 if passed else 1
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Print a line per task, one over all tasks, and the settings in which A and B differ."""
+    if comparison.reference:
+        head = ["task", "seeds", "A: IQM [95 %]", "published"]
+        rows = [[task.task, str(len(task.a)), _center(task.a), short(task.b[0])] for task in comparison.tasks]
+    else:
+        head = ["task", "seeds", "A: IQM [95 %]", "B: IQM [95 %]", "P(A > B) [95 %]"]
+        rows = [_row(task) for task in comparison.tasks]
+        if len(rows) > 1:
+            rows.append(["all tasks", "", "", "", _share(comparison.probability, comparison.interval)])
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for line in (head, *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    if comparison.same:
+        print("same runs: equal metrics for every seed")
+    notes = dict.fromkeys(note for task in comparison.tasks for note in task.differences)
+    if notes:
+        print("source:" if comparison.reference else "settings that differ (A and B):", *notes, sep="\n    ")
+    few = [
+        task.task for task in comparison.tasks if min(len(task.a), len(task.b) if not comparison.reference else 5) < 5
+    ]
+    if few:
+        print(f"fewer than five seeds, so intervals are unreliable: {', '.join(few)}")
+
+
+def _row(task: TaskComparison) -> list[str]:
+    interval = statistics.mean_improvement_interval([(task.a, task.b)])
+    seeds = f"{len(task.a)}, {len(task.b)}"
+    return [task.task, seeds, _center(task.a), _center(task.b), _share(task.probability, interval)]
+
+
+def _center(scores: np.ndarray) -> str:
+    low, high = statistics.interval(scores[:, None])
+    return f"{short(float(statistics.interquartile_mean(scores[:, None])))} [{short(float(low))}, {short(float(high))}]"
+
+
+def _share(probability: float, interval: tuple[float, float]) -> str:
+    return f"{probability:.2f} [{interval[0]:.2f}, {interval[1]:.2f}]"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
