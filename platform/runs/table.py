@@ -16,7 +16,7 @@ from .units import duration, short
 HEAD = ("run", "with", "state", "iteration", "steps", "budget", "return", "time", "last row", "reason or job")
 PRIORITY = (*HEAD[:4], "budget", "return", HEAD[-1], "steps", "time", "last row")  # on a narrow terminal
 NAME_WIDTH = 27  # longer names are shortened
-DIFFERENCES_WIDTH = 40  # longer text is cut
+DIFFERENCES_WIDTH = 44  # longer text is cut
 DATED = re.compile(r"(.*)\d{4}-(\d\d-\d\d)_(\d\d-\d\d-\d\d)_(.+)")  # names chosen by Paddock
 
 
@@ -52,6 +52,7 @@ def _name(folder: Path, run: Path) -> str:
 
 
 def _cells(run_state: RunState, label: str, name: str) -> tuple[str, ...]:
+    label = re.sub(r"=(?:\w+\.)+(?=[A-Za-z_])", "=", label)  # functions without their modules
     metrics, job = run_state.metrics, run_state.submission.job if run_state.submission else ""
     value = metrics.get("eval/return_mean", metrics.get("train/return_mean"))
     return (
