@@ -53,7 +53,6 @@ class A2C(OnPolicy):
     loss: str | None
 
     def __post_init__(self) -> None:
-        """Build actors and learners."""
         network = {"encoder": "auto", "activation": None, "shared": False, "lstm": False, "initial_log_std": 0.0}
         self.assemble(Assembly(network, self._team, normalizes={"obs": False, "rewards": False}))
 

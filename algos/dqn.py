@@ -48,7 +48,6 @@ class DQN(QLearning):
     loss: str | None
 
     def __post_init__(self) -> None:
-        """Build actors, replay and learners."""
         self.assemble_with_replay(
             make_discrete_head,
             self.exploration,

@@ -91,7 +91,6 @@ class ES:
     policy_names = ("last", "best")
 
     def __post_init__(self) -> None:
-        """Check settings; initialize the mean."""
         self._check()
         self.env = with_agent_ids(self.env, self.agent_id_feature)
         self.vec.check(self.env)

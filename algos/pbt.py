@@ -74,7 +74,6 @@ class PBT:
     policy_names = ("last", "best")
 
     def __post_init__(self) -> None:
-        """Check settings; initialize the population."""
         self._check()
         self.rounds = RoundSettings(
             self.member,

@@ -100,7 +100,6 @@ class POET:
     takes_family = True
 
     def __post_init__(self) -> None:
-        """Check settings; initialize the first agent."""
         self._check()
         self.env = self.family.env_spec(self.family.flat(), None)
         self.vec.check(self.env)

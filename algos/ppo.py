@@ -120,7 +120,6 @@ class PPO(OnPolicy):
     threads: PositiveInt
 
     def __post_init__(self) -> None:
-        """Check settings; build actors and learners."""
         self.check_schedule("clip_schedule", self.clip_schedule)
         require(
             not self.observe_first or self.normalize_observations,

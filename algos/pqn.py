@@ -60,7 +60,6 @@ class PQN(OffPolicy):
     epsilon_steps: NonNegativeInt
 
     def __post_init__(self) -> None:
-        """Build actors and learners."""
         greedy = EpsilonGreedy(0, self.epsilon_start, self.epsilon_end, self.epsilon_steps, ladder=0)
         self.assemble(
             make_discrete_head,

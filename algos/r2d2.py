@@ -41,7 +41,6 @@ class R2D2(QLearning):
     lstm: bool
 
     def __post_init__(self) -> None:
-        """Build actors, replay and learners."""
         self.assemble_with_replay(
             make_discrete_head,
             self.exploration,

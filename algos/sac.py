@@ -55,7 +55,6 @@ class SAC(FromReplay):
     loss: str | None
 
     def __post_init__(self) -> None:
-        """Build actors, replay and learners."""
         self.assemble_with_replay(_head, lambda rows: PolicyNoise(self.learning_starts), self._team)
 
     def plan(self) -> Generator[dict[str, float], None, None]:

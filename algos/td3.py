@@ -43,7 +43,6 @@ class TD3(FromReplay):
     loss: str | None
 
     def __post_init__(self) -> None:
-        """Build actors, replay and learners."""
         self.assemble_with_replay(
             Tanh.for_replay,
             lambda rows: GaussianNoise(self.learning_starts, self.sigma),

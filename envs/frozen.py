@@ -13,11 +13,9 @@ class Frozen:
     items: tuple[Any, ...]  # of a mapping: (key, value) pairs, sorted by the keys of each type
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return len(self.items)
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the items."""
         return iter(self.items)
 
 

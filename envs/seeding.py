@@ -41,7 +41,6 @@ class OwnGenerators(gymnasium.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        """Wrap an environment."""
         super().__init__(env)
         self._generators = _Generators()
 
@@ -62,12 +61,10 @@ class MultiAgentOwnGenerators:
     """The same wrapper for a multi-agent environment of any supported API."""
 
     def __init__(self, env: Any) -> None:
-        """Wrap an environment."""
         self._env = env
         self._generators = _Generators()
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the environment."""
         if name.startswith("__") or name == "_env":  # `copy` asks before `__init__`
             raise AttributeError(name)
         return getattr(self._env, name)

@@ -62,7 +62,6 @@ class EnvSpec:
     agent_id_feature: bool = False
 
     def __post_init__(self) -> None:
-        """Check the fields and make them hashable."""
         check_fields(self)
         for wrapper in self.wrappers:
             require(
@@ -203,7 +202,6 @@ class EnvSpec:
         return inspect_env(self.make, self.id, f"env.id={self.id} cannot be made with env.kwargs={self.arguments}")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields, without cached properties."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
 

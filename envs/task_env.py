@@ -14,7 +14,6 @@ class TaskEnv(gymnasium.Env[Any, Any], ABC):
     metadata = {"render_modes": []}  # noqa: RUF012, Gymnasium's
 
     def __init__(self, observation_space: gymnasium.Space, action_space: gymnasium.Space, mode: str | None) -> None:
-        """Set the spaces and the render mode."""
         self.observation_space, self.action_space, self.render_mode = observation_space, action_space, mode
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -131,7 +131,6 @@ class Run:
     """
 
     def __init__(self, path: Path) -> None:
-        """Set the folder."""
         self.path = path
 
     def __repr__(self) -> str:

@@ -22,7 +22,6 @@ class Interrupts:
     """Flag that a signal handler sets to interrupt waits of the main thread."""
 
     def __init__(self) -> None:
-        """Initialize without a pending interrupt."""
         self._requested = self._waiting = self._logged = False
 
     def request(self) -> None:

@@ -35,7 +35,6 @@ class NormalBlocks:
     """Sequence of standard normal samples of any shape."""
 
     def __init__(self, seed: int, stream: Stream) -> None:
-        """Set the key."""
         self._seed, self._stream = seed, stream
         self._cached: tuple[tuple[int, ...], SampleBlocks] | None = None  # of the last shape
 

@@ -8,7 +8,6 @@ class Clock:
     """Stopwatch that divides an iteration's time among consecutive activities."""
 
     def __init__(self) -> None:
-        """Start the first iteration."""
         self._begun = self._last = time.perf_counter()
         self._spent: dict[str, float] = {}
 
@@ -37,7 +36,6 @@ class WorkClock:
     """Stopwatch of overlapping iterations, which learn while tasks of others are running."""
 
     def __init__(self, work: Work) -> None:
-        """Start the first iteration."""
         self._work = work
         self._then = self._start = self._now()
 

@@ -167,7 +167,6 @@ class _Process:
     """Handle of another learner's process."""
 
     def __init__(self, setup: LearnerSetup) -> None:
-        """Start the process."""
         self.child = ChildProcess(f"{__name__}:run_learner", cloudpickle.dumps(setup))
         self.child.limit_waits(TIMEOUT_S)
         self.name = f"learner {setup.rank + 1} of {setup.count} (process {self.child.popen.pid}, {setup.device})"

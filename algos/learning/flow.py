@@ -37,7 +37,6 @@ class PullThread(Generic[Item]):
     """Thread that pulls from a source, at most `depth` items ahead; see `prefetch`."""
 
     def __init__(self, source: Generator[Item, None, None], depth: int, waited: Callable[[float], None]) -> None:
-        """Start the thread."""
         self._source, self._waited = source, waited
         self._ready: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
         self._stop = threading.Event()
@@ -45,7 +44,6 @@ class PullThread(Generic[Item]):
         self._thread.start()
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield the items of the source."""
         while True:
             more, item = self._ready.get()
             if more:

@@ -21,7 +21,6 @@ class Members:
     def __init__(
         self, population: Population, load: Callable[[int], NDArray[np.float32]], normalizer: Normalizer | None
     ) -> None:
-        """Wrap a population."""
         self._inputs = inputs = population.mlp.inputs
         self.shape: tuple[int, ...] = (inputs.width,) if inputs.plain else ()
         self.dtype = np.dtype(np.float32) if inputs.plain else inputs.dtype
@@ -51,7 +50,6 @@ class EveryRow:
     """One policy acting on all rows as a batch."""
 
     def __init__(self, env: EnvSpec, policy: Any) -> None:
-        """Wrap a policy."""
         row = row_of(env)
         self.shape, self.dtype = row.shape, row.base
         self._policy = policy
@@ -84,7 +82,6 @@ class RowByRow:
     """Policies that act on one row each; `policy_of(episode, k)` returns the policy for row k of its environment."""
 
     def __init__(self, env: EnvSpec, policy_of: Callable[[int, int], Any], slots: int) -> None:
-        """Initialize for `slots` environments."""
         row = row_of(env)
         self.shape, self.dtype = row.shape, row.base
         self._policy_of, self._rows_per_env = policy_of, rows_per_env(env)

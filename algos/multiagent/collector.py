@@ -29,7 +29,6 @@ class JointCollector:
     """Collector of rollouts of several agents in one vector of environments."""
 
     def __init__(self, config: RolloutConfig, actor: int = 0) -> None:
-        """Open the environments of an actor."""
         self._config, self._index, self._policies = config, actor, config.policy_group
         self._view = JointView(self._policies, config.vec.num_envs, actor)
         self.envs = Environments(config, self._view, actor)

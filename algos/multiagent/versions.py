@@ -24,7 +24,6 @@ class VersionsActor:
     """Actor of V versions of a policy."""
 
     def __init__(self, architecture: Architecture, versions: int) -> None:
-        """Build an actor for each version."""
         self._actors = [make_actor(architecture) for _ in range(versions)]
         self._architecture, self._head = architecture, architecture.head
 

@@ -89,7 +89,6 @@ class ActorPolicy:
     def __init__(
         self, architecture: Architecture, weights: Weights, generator: np.random.Generator | None = None
     ) -> None:
-        """Load the weights."""
         self.parameters = weights.parameters
         self.architecture, self.weights, self._generator = architecture, weights, generator
         self._actor = make_actor(architecture)

@@ -92,7 +92,6 @@ class Unflatten(nn.Module):
     """Views of rows of bytes as features [B, F] and raw leaves [B, *shape] in their own dtypes."""
 
     def __init__(self, inputs: Inputs) -> None:
-        """Compute the offsets of features and leaves."""
         super().__init__()
         self.width = inputs.width
         self.leaves = [_LeafView(leaf, start) for leaf, start in zip(inputs.raw, inputs.offsets[0], strict=True)]

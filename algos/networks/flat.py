@@ -109,7 +109,6 @@ class Population:
     """
 
     def __init__(self, mlp: MLP, slots: int) -> None:
-        """Allocate S networks."""
         self.mlp = mlp
         self._networks = Networks(mlp.network, slots)
 
@@ -131,7 +130,6 @@ class FlatPolicy:
     """Stateless policy of one network, with its observation normalizer."""
 
     def __init__(self, mlp: MLP, parameters: NDArray[np.float32], normalizer: Normalizer | None) -> None:
-        """Load flat parameters [P]."""
         self.parameters = parameters
         self.mlp = mlp
         self.normalizer = normalizer

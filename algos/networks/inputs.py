@@ -39,7 +39,6 @@ class Inputs:
     real_only: bool = False  # features are real numbers only, for custom encoders
 
     def __post_init__(self) -> None:
-        """Check the size of observations and the action mask."""
         some = self.layout.itemsize > 0
         require(some, f"env: observation space {self.layout.space} is empty; wrap the environment")
         require(
@@ -198,7 +197,6 @@ class Inputs:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without cached properties."""
         return {key: value for key, value in self.__dict__.items() if key != "sparse" and not key.startswith("_")}
 
 

@@ -74,7 +74,6 @@ class ParameterVector:
     """
 
     def __init__(self, network: nn.Module, adam_epsilon: float) -> None:
-        """Flatten the network."""
         self.theta = flatten(network)
         self.gradient = attach_gradients(network, self.theta)
         self._adam_epsilon = adam_epsilon
@@ -137,7 +136,6 @@ class TrainedEncoder(nn.Module):
     """Encoder in mixed precision, or compiled, or both."""
 
     def __init__(self, layers: nn.Module, mixed: bool, compiled: bool) -> None:
-        """Wrap the layers of an encoder."""
         super().__init__()
         self._layers = layers
         self._mixed = mixed

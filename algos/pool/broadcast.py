@@ -25,7 +25,6 @@ class Broadcast(Generic[Value]):
     """Handle of a shared value, which is cheap to send repeatedly."""
 
     def __init__(self, value: Value, data: bytes | None = None) -> None:
-        """Wrap a value, and its pickle if it is known."""
         self.value = value
         self.id = uuid.uuid4().hex
         self._data = data
@@ -50,7 +49,6 @@ class Blob:
     """Broadcast value on a worker, unpickled on first use."""
 
     def __init__(self, data: bytes) -> None:
-        """Keep the pickled value."""
         self._data: bytes | None = data
         self._handle: Broadcast[Any] | None = None
 

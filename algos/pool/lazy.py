@@ -11,7 +11,6 @@ class LazyPool:
     """Proxy of a pool that a recipe's `open` creates."""
 
     def __init__(self, recipe: Any) -> None:
-        """Keep the recipe until `open`."""
         self._recipe = recipe
         self._pool: Any = None
 
@@ -38,7 +37,6 @@ class LazyPool:
             self._pool.close()
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the pool that was opened."""
         pool = self.__dict__.get("_pool")
         if pool is None:
             raise AttributeError(f"open the pool before using its {name}")

@@ -12,7 +12,6 @@ class Unguarded(PaddockError):
     """The script opens workers when it is imported."""
 
     def __init__(self, text: str = "") -> None:
-        """Set the message."""
         problem = "the script opens its Pool when it is imported, which its workers do, too"
         super().__init__(text or f'{problem}; open it below `if __name__ == "__main__":`')
 

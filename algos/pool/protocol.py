@@ -46,7 +46,6 @@ class Needs:
     gpu: int = 0
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         require(self.cpu >= 1, f"cpu={self.cpu} must be at least 1 thread")
         require(self.memory_gb >= 0, f"memory_gb={self.memory_gb} must be at least 0")
         require(self.gpu >= 0, f"gpu={self.gpu} must be at least 0")

@@ -96,7 +96,6 @@ class WorkerService(WorkerPlugin):
     """Worker plugin that serves drivers."""
 
     def __init__(self, worker: Any) -> None:
-        """Read the worker's resources and start logging crashes."""
         self._worker = worker
         self._drivers: set[DriverConnection] = set()
         self._loop = asyncio.get_running_loop()

@@ -59,7 +59,6 @@ class Obstacles:
     wrappers: tuple[Mapping[str, Any], ...]
 
     def __post_init__(self) -> None:
-        """Validate the fields."""
         check_fields(self)
         if self.roughness is not None:
             _check_rule("roughness", self.roughness, {"step", "max"}, ROUGHEST)
@@ -136,7 +135,6 @@ class Cppns:
     wrappers: tuple[Mapping[str, Any], ...]
 
     def __post_init__(self) -> None:
-        """Validate the fields."""
         check_fields(self)
         require(
             self.node_add + self.node_delete <= 1,

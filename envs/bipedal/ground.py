@@ -59,7 +59,6 @@ class Course:
     length: int = 200
 
     def __post_init__(self) -> None:
-        """Validate the fields."""
         require(
             is_number(self.roughness) and 0 <= self.roughness <= ROUGHEST,
             f"env.kwargs.roughness={self.roughness!r} must be a number from 0 (flat) to {ROUGHEST}, such as 1",

@@ -23,7 +23,6 @@ class Adapter:
     acting: Sequence[str]
 
     def __init__(self, env: Any, possible_agents: Sequence[str]) -> None:
-        """Adapt an environment."""
         self.env = env
         self.possible_agents = list(possible_agents)
         self.agents, self.acting = [], []
@@ -58,7 +57,6 @@ class Wrapper(Adapter):
     """Base of wrappers of multi-agent environments."""
 
     def __init__(self, env: MultiAgentEnv) -> None:
-        """Wrap an environment."""
         super().__init__(env, env.possible_agents)
 
     def _update(self) -> None:
@@ -71,7 +69,6 @@ class SingleAgentEnv(gymnasium.Env[Any, Any]):
     """Gymnasium environment of a multi-agent environment's only agent; an end without flags truncates its episode."""
 
     def __init__(self, env: MultiAgentEnv) -> None:
-        """Adapt a multi-agent environment of one agent."""
         self.env = env
         (self._agent,) = env.possible_agents
         self.metadata = dict(getattr(env, "metadata", {}))

@@ -20,7 +20,6 @@ class AgentIdFeature(Wrapper):
     """
 
     def __init__(self, env: MultiAgentEnv) -> None:
-        """Wrap an environment."""
         super().__init__(env)
         self._seat = {agent: seat for seat, agent in enumerate(self.possible_agents)}
         self._spaces = {agent: self._extend_space(env.observation_space(agent)) for agent in self._seat}

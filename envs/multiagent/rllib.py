@@ -16,7 +16,6 @@ class RLlibAdapter(Adapter):
     """Adapter of an RLlib environment, in which the agents that received an observation act next."""
 
     def __init__(self, env: Any) -> None:
-        """Adapt an environment."""
         super().__init__(env, env.possible_agents)
 
     def observation_space(self, agent: str) -> Space:

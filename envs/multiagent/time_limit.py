@@ -11,7 +11,6 @@ class MultiAgentTimeLimit(Wrapper):
     """Wrapper that truncates all active agents after `steps` steps, like Gymnasium's TimeLimit."""
 
     def __init__(self, env: MultiAgentEnv, steps: int) -> None:
-        """Wrap a multi-agent environment."""
         super().__init__(env)
         self.steps = steps
         self._elapsed_steps = 0

@@ -109,7 +109,6 @@ class PackedWeights:
     """Layers as native code reads them: [in + 1, out], the bias last, each row zero-padded to a multiple of `WHOLE`."""
 
     def __init__(self, layout: DenseLayout) -> None:
-        """Allocate zeros for the layers of a layout."""
         self._layout = layout
         whole = [-(-size // WHOLE) * WHOLE for size in layout.sizes]
         shapes = [(fan_in + 1, wide) for fan_in, wide in zip(layout.sizes[:-1], whole[1:], strict=True)]

@@ -92,7 +92,6 @@ class Networks:
     """S networks of one shape with separate parameters; each row of outputs depends only on its row of inputs."""
 
     def __init__(self, network: Network, slots: int) -> None:
-        """Allocate parameters, zeros at first, for `slots` networks."""
         self._network = network
         self._memory = np.zeros(slots * network.num_parameters + SPARE_FLOATS, np.float32)
         self.parameters = self._memory[:-SPARE_FLOATS].reshape(slots, network.num_parameters)

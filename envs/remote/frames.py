@@ -80,7 +80,6 @@ class ArrayReader:
     """Reader of the arrays of a frame's body."""
 
     def __init__(self, body: memoryview) -> None:
-        """Start at the first array."""
         self._body, self._at = body, 0
 
     def take(self, dtype: np.dtype[Any], *shape: int) -> NDArray[Any]:

@@ -29,7 +29,6 @@ class Aim(TaskEnv):
     """One-step task: output the target in [low, high]; reward 1 - error^2 / 16. Out-of-bounds actions raise."""
 
     def __init__(self, low: float, high: float, render_mode: str | None = None) -> None:
-        """Build the task."""
         check_numbers(low=low, high=high)
         require(low < high, f"low={low} must be below high={high}")
         space = spaces.Box(low, high, (1,), np.float32)

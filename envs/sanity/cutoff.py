@@ -56,7 +56,6 @@ class Cutoff(TaskEnv):
     def __init__(
         self, opening: float, leave: float, stay: float, steps: int, terminates: bool, render_mode: str | None = None
     ) -> None:
-        """Build the task."""
         check_numbers(opening=opening, leave=leave, stay=stay)
         check_whole_numbers(steps=steps)
         check_bool(terminates=terminates)

@@ -33,7 +33,6 @@ class Delay(TaskEnv):
     """
 
     def __init__(self, delay: int, numbers: int, render_mode: str | None = None) -> None:
-        """Build the task."""
         check_whole_numbers(delay=delay, numbers=numbers)
         require(delay >= 1, f"delay={delay} must be at least 1; 20 is the default")
         even = numbers >= 2 and numbers % 2 == 0

@@ -34,7 +34,6 @@ class Discount(TaskEnv):
     """
 
     def __init__(self, delay: int, render_mode: str | None = None) -> None:
-        """Build the task."""
         check_whole_numbers(delay=delay)
         require(delay >= 1, f"delay={delay} must be at least 1; 10 is the default")
         super().__init__(spaces.Box(-1.0, 1.0, (delay + 1,), np.float32), spaces.Discrete(2), render_mode)

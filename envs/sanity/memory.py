@@ -57,7 +57,6 @@ class Recall(TaskEnv):
     """
 
     def __init__(self, delay: int, render_mode: str | None = None) -> None:
-        """Build the task."""
         check_whole_numbers(delay=delay)
         require(delay >= 0, f"delay={delay} must be at least 0; 8 is the default")
         super().__init__(spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(2), render_mode)
@@ -114,7 +113,6 @@ class Forget(TaskEnv):
     """
 
     def __init__(self, end: float, longest: int, render_mode: str | None = None) -> None:
-        """Build the task."""
         check_numbers(end=end)
         check_whole_numbers(longest=longest)
         require(0 < end <= 1 and longest >= 2, f"end={end} must be in (0, 1], and longest={longest} at least 2")

@@ -31,7 +31,6 @@ class Blend(TaskEnv):
     """Play `moves` actions, 0 or 1; the return is 1 if exactly `zeros` of them were 0. Observations are constant."""
 
     def __init__(self, moves: int, zeros: int, render_mode: str | None = None) -> None:
-        """Build the task."""
         check_whole_numbers(moves=moves, zeros=zeros)
         require(0 <= zeros <= moves and moves >= 1, f"zeros={zeros} must be between 0 and moves={moves}")
         super().__init__(spaces.Box(0.0, 1.0, (1,), np.float32), spaces.Discrete(2), render_mode)

@@ -32,7 +32,6 @@ class Relay(MultiAgentTaskEnv):
     """
 
     def __init__(self, render_mode: str | None = None) -> None:
-        """Build the task."""
         super().__init__(dict.fromkeys(LIVES, spaces.Box(-1.0, 1.0, (1,), np.float32)), spaces.Discrete(2), render_mode)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:

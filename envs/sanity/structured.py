@@ -54,7 +54,6 @@ class Spaces(TaskEnv):
     """
 
     def __init__(self, render_mode: str | None = None) -> None:
-        """Build the task."""
         seen = spaces.Dict(
             image=spaces.Box(-2.5, 2.5, (5, 5), np.float32),
             numbers=spaces.Box(-3, 3, (5,), np.int8),
@@ -100,7 +99,6 @@ class Masked(TaskEnv):
     """
 
     def __init__(self, choices: int, render_mode: str | None = None) -> None:
-        """Build the task."""
         check_whole_numbers(choices=choices)
         require(choices >= 3, f"choices={choices} must be at least 3; 100 is the default")
         cue, mask = spaces.Box(0.0, 1.0, (1,), np.float32), spaces.MultiBinary(choices)

@@ -26,7 +26,6 @@ class Bar:
         return self.low <= score <= self.high
 
     def __str__(self) -> str:
-        """Format the bounds, such as ">= 0.9"."""
         if self.low == float("-inf"):
             return f"<= {self.high:g}"
         return f">= {self.low:g}" if self.high == float("inf") else f"{self.low:g} to {self.high:g}"

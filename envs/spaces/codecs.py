@@ -55,7 +55,6 @@ class SourceBuilder:
     """Generated Python source and the objects that its names refer to."""
 
     def __init__(self) -> None:
-        """Start without lines."""
         self.lines: list[str] = []
         self.names: dict[str, Any] = {"ndarray": np.ndarray, "whole": operator.index}
 

@@ -38,7 +38,6 @@ class SparseRows:
         return cls(starts.astype(np.int64), index.astype(np.uint16), None if ones else numbers[rows, index])
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.starts) - 1
 
     def head(self, count: int) -> "SparseRows":

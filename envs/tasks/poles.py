@@ -45,7 +45,6 @@ class Poles:
     max_episode_steps: int | None
 
     def __post_init__(self) -> None:
-        """Validate the fields."""
         require(0 < self.min <= self.max < float("inf"), f"min={self.min} and max={self.max} must be 0 < min <= max")
         require(self.min <= self.start <= self.max, f"start={self.start} must be within [{self.min}, {self.max}]")
         require(0 < self.step < float("inf"), f"step={self.step} must be positive (m); 0.1 suits most")

@@ -54,7 +54,6 @@ class Rules:
     max_steps: Annotated[int, Range("must be between 1 and 2^30; 500 suits most", low=1, high=2**30)]
 
     def __post_init__(self) -> None:
-        """Validate the fields."""
         check_fields(self)
         most, half = self.snakes * self.longest + self.food, self.width * self.height // 2
         what = f"{self.snakes} snakes of {self.longest} cells and {self.food} pieces of food may fill {most} cells"

@@ -45,7 +45,6 @@ class TagRules:
     max_cycles: Annotated[int, Range("must be between 1 and 2^30 steps; 25 suits most", low=1, high=2**30)]
 
     def __post_init__(self) -> None:
-        """Validate the fields."""
         check_fields(self)
 
 

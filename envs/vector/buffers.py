@@ -25,7 +25,6 @@ class WriteError(Exception):
     """
 
     def __init__(self, row: int, cause: Exception) -> None:
-        """Store the row and the cause."""
         super().__init__(row, cause)
         self.row, self.cause = row, cause
 

@@ -47,7 +47,6 @@ class Vec(ABC):
     groups = 1
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         check_fields(self)
 
     def check(self, spec: EnvSpec) -> None:
@@ -100,7 +99,6 @@ class Multiprocess(Vec):
     seeded_slots = True
 
     def __post_init__(self) -> None:
-        """Check the fields and that the counts divide each other."""
         super().__post_init__()
         N, W, B = self.num_envs, self.workers, self.batch_size
         require(W is None or 1 <= W <= N, f"workers={W} must be between 1 and num_envs={N}, or null for one per core")

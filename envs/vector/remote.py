@@ -34,7 +34,6 @@ class Remote(Vec):
     seeded_slots = True
 
     def __post_init__(self) -> None:
-        """Check the fields and make them hashable."""
         super().__post_init__()
         named = self.agents is None or self.world is not None
         require(named, f"agents={self.agents} needs the name of a joint environment; set world=NAME")

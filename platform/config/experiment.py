@@ -53,7 +53,6 @@ class Configuration:
     dry_run: bool
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a value out of range."""
         require(0 <= self.seed < 2**63, f"seed={self.seed} must be in [0, 2^63)")
         what = "resume takes 'last' or null; to resume a specific run use run.dir=RUN"
         require(self.resume in ("last", None), what)

@@ -60,7 +60,6 @@ class Evaluation:
         return float(self.returns.mean())
 
     def __repr__(self) -> str:
-        """Return the mean return with its interval, in one line."""
         low, high = self.interval
         mean = f"{self.mean:.2f}, 95 % [{low:.2f}, {high:.2f}]"
         return f"<Evaluation of iteration {self.iteration}: mean return {mean}, {len(self.returns)} episodes>"

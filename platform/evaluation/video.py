@@ -30,7 +30,6 @@ class Mp4:
     """Encoder of RGB frames to MP4, one frame at a time."""
 
     def __init__(self, fps: float) -> None:
-        """Open an empty file."""
         self.codec = next(name for name in CODECS if name in av.codecs_available)
         self._empty = True
         self._file = io.BytesIO()

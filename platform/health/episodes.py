@@ -42,7 +42,6 @@ class SingleAgentEnv:
     name = "agent"
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        """Wrap an environment."""
         self._env = env
         self.possible_agents, self.agents = [self.name], list[str]()
 

@@ -24,7 +24,6 @@ class Finding:
     remedy: str = ""  # empty if the level is ok
 
     def __str__(self) -> str:
-        """Return the text and the remedy."""
         return self.text + (f"; {self.remedy}" if self.remedy else "")
 
 

@@ -37,7 +37,6 @@ class SuiteSettings:
     tasks: Mapping[str, Mapping[str, Any]]  # overrides of single tasks: `steps` and further keys of `algo`
 
     def __post_init__(self) -> None:
-        """Check the names of tasks and their keys."""
         for name, own in self.tasks.items():
             require(name in TASKS, f"tasks.{name} is not a task; {nearest(name, TASKS)}")
             for key in own:

@@ -68,7 +68,6 @@ class Budget:
     return_: float | None  # mean return of an evaluation
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         check_fields(self)
 
     def spent(self, metrics: Metrics, elapsed_s: float) -> str | None:
@@ -254,7 +253,6 @@ class Signals:
         self.on_second = on_second or exit_at_once
 
     def __enter__(self) -> "Signals":
-        """Install the handlers."""
         numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
         self._before = {}
         for number in numbers:
@@ -262,7 +260,6 @@ class Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Restore the previous handlers."""
         for number, (handler, in_forks) in self._before.items():
             handle_here(number, handler, in_forks)
 

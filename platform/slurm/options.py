@@ -47,7 +47,6 @@ class Resources(JobKeys):
     wait: bool
 
     def __post_init__(self) -> None:
-        """Check the values."""
         check_fields(self)
         least = math.ceil((self.signal_delay_s + EARLY_S) / 60)
         require(
@@ -98,7 +97,6 @@ class WorkerKeys(JobKeys):
     tls: Paths
 
     def __post_init__(self) -> None:
-        """Check the values."""
         self.bounds  # noqa: B018
         check_fields(self)
         check_tls(self.tls)

@@ -156,7 +156,6 @@ class SlurmTarget:
     stays = True
 
     def __init__(self, launcher: SlurmLauncher, slots: int) -> None:
-        """Set the launcher and the number of parallel runs."""
         self._launcher = launcher
         self.slots = slots
 

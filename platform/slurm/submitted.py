@@ -32,7 +32,6 @@ class Queued:
     """Started run in Slurm's queue."""
 
     def __init__(self, run: Path) -> None:
-        """Set the run's folder."""
         self._run = run
         self._pause_s = POLL_S[0]
         self._next_poll = time.monotonic() + self._pause_s

@@ -40,7 +40,6 @@ class LocalKeys:
     gpus: Sequence[int | str]
 
     def __post_init__(self) -> None:
-        """Check the values."""
         check_fields(self)
         known = all(gpu != "" if isinstance(gpu, str) else gpu >= 0 for gpu in self.gpus)
         require(known, f"gpus={list(self.gpus)} must be GPU numbers (from 0) or names; [] assigns no GPUs")
@@ -65,7 +64,6 @@ class DaskKeys:
     tls: Mapping[str, str | None] | None
 
     def __post_init__(self) -> None:
-        """Check the values."""
         Needs(cpu=self.cpus, memory_gb=self.memory_gb, gpu=self.gpus)
         self._recipe()
 

@@ -124,7 +124,6 @@ class LocalTarget:
     stays = False
 
     def __init__(self, slots: int, cpus: int, gpus: Sequence[int | str]) -> None:
-        """Set the number of slots, and the cores and GPUs of each."""
         self.slots = slots
         self._cpus = cpus
         self._gpus = gpus
@@ -167,7 +166,6 @@ class DaskTarget:
     stays = False
 
     def __init__(self, pool: Pool, needs: Needs) -> None:
-        """Set the pool, and the resources of each run."""
         self._pool = pool
         self._needs = needs
         self._done: dict[int, Done] = {}

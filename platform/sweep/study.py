@@ -94,7 +94,6 @@ class SweepSettings:
     options: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        """Validate the settings."""
         require(self.study is None or "/" not in self.study, f"study={self.study} must not contain '/'")
         check_fields(self)
         parse_objectives(self.objectives)

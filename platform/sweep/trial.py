@@ -60,7 +60,6 @@ class Reporter:
     """Reporter of evaluations to a study; if the study is unreachable, the run continues without pruning."""
 
     def __init__(self, run: Path, note: Note) -> None:
-        """Open the study of a trial."""
         # Optuna is slow to import.
         from .study import StudySettings, open_study, open_trial
 

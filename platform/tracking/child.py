@@ -42,7 +42,6 @@ class MirrorProcess:
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], environment: Mapping[str, str], say: Say) -> None:
-        """Start the process."""
         folder.mkdir(exist_ok=True)
         self._log_file = folder / "mirror.log"
         self._say = say
@@ -95,7 +94,6 @@ class Inbox:
     """
 
     def __init__(self, connection: Connection) -> None:
-        """Receive the settings, and start reading rows."""
         self.settings: dict[str, Any] = connection.recv()
         self.killed = True
         self._connection = connection

@@ -36,7 +36,6 @@ class RunMirror:
     config: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        """Check the values."""
         check_fields(self)
 
 

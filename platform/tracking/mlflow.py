@@ -45,7 +45,6 @@ class Mlflow(ProcessMirror):
     tags: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        """Check the values and the package."""
         uri = self.tracking_uri
         allowed = "http://HOST:PORT, sqlite:////FILE, databricks, null"
         fits = uri is None or re.match(r"databricks\b|[\w+.-]+:/", uri)

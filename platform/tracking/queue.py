@@ -15,7 +15,6 @@ class WriteQueue:
     """Queue of at most `limit` calls with one thread; the first exception ends it and is passed to `on_error`."""
 
     def __init__(self, name: str, limit: int, on_error: Callable[[Exception], None]) -> None:
-        """Start the thread."""
         self.dropped = 0
         self._limit = limit
         self._on_error = on_error

@@ -23,7 +23,6 @@ class TensorBoard(RunMirror):
     _records: Any = field(default=None, init=False)  # the RecordWriter
 
     def __post_init__(self) -> None:
-        """Check the values and the package."""
         super().__post_init__()
         require_package("tensorboard", "pip install tensorboard")
 

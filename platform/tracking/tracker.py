@@ -75,7 +75,6 @@ class Journal:
     """
 
     def __init__(self, path: Path, start_iteration: int, *, single: bool = True) -> None:
-        """Open and truncate the file."""
         self._single = single
         self.last: tuple[int, int] | None = None
         self.path = path
@@ -133,7 +132,6 @@ class Tracker:
     """
 
     def __init__(self, run_dir: Path, mirrors: Sequence[Mirror], start_iteration: int, console: Console) -> None:
-        """Open the journals, and start the mirrors."""
         self._metrics = Journal(run_dir / "metrics.jsonl", start_iteration)
         self._system = Journal(run_dir / "system.jsonl", start_iteration)
         with storing(run_dir):

@@ -46,7 +46,6 @@ class Wandb(ProcessMirror):
     tags: Sequence[str]
 
     def __post_init__(self) -> None:
-        """Check the values and the package."""
         super().__post_init__()
         if self.mode != "disabled":
             require_package("wandb", "pip install wandb")

@@ -48,7 +48,6 @@ class EpsilonGreedy:
     ladder: int  # number of environments if each has its own epsilon (arXiv:1803.00933); 0: a common epsilon
 
     def __post_init__(self) -> None:
-        """Check that epsilon does not rise."""
         rises = f"algo.epsilon_end={self.end} must not exceed algo.epsilon_start={self.start}"
         require(self.end <= self.start, rises)
 

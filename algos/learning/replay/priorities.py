@@ -30,7 +30,6 @@ class Priorities:
     beta_updates: Annotated[int, AT_LEAST_ONE]  # number of updates over which beta is annealed linearly
 
     def __post_init__(self) -> None:
-        """Validate the fields."""
         check_fields(self)
 
     def beta_at(self, update: int) -> float:
@@ -42,7 +41,6 @@ class PriorityTree:
     """Priorities of the rows of a ring buffer; rows that cannot be sampled have priority 0."""
 
     def __init__(self, settings: Priorities, capacity: int) -> None:
-        """Initialize all priorities to 0."""
         self._settings, self._capacity = settings, capacity
         self._tree = SumTree(capacity)
         self._max_leaf = ONE  # largest leaf so far, assigned to new rows

@@ -167,7 +167,6 @@ class Segments:
         self._region = self._ring = None
 
     def __del__(self) -> None:
-        """Close open descriptors."""
         for descriptor in self._files.values():
             with contextlib.suppress(OSError):
                 os.close(descriptor)

@@ -87,7 +87,6 @@ class Reader:
     """Reader of a replay that another process on the same machine writes."""
 
     def __init__(self, streams: Streams) -> None:
-        """Initialize without touching any file."""
         self._streams, self._segments = streams, streams.segments()
         self._windows = streams.windows(self._segments)
 

@@ -21,7 +21,6 @@ class SumTree:
     """Sum tree over `capacity` integer leaves from 0 to LARGEST; leaves of 0 are never sampled."""
 
     def __init__(self, capacity: int) -> None:
-        """Initialize all leaves to 0."""
         self._capacity = capacity
         self._size = 1 << max(capacity - 1, 0).bit_length()
         self._nodes = np.zeros(2 * self._size, np.uint64)  # node k is the sum of 2 k and 2 k + 1; 1 is the root
@@ -38,7 +37,6 @@ class SumTree:
         return self._nodes[self._size : self._size + self._capacity].astype(np.uint32)
 
     def __getitem__(self, at: NDArray[np.int64]) -> NDArray[np.uint32]:
-        """Return leaves."""
         return self._nodes[self._size + at].astype(np.uint32)
 
     def __setitem__(self, at: NDArray[np.int64], leaves: NDArray[np.uint32]) -> None:

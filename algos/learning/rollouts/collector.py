@@ -28,7 +28,6 @@ class Collector:
     """Collector in one vector environment, which continues where the last rollout ended."""
 
     def __init__(self, config: RolloutConfig, actor: int = 0) -> None:
-        """Make the environments and the policy of an actor."""
         self._config, self._index = config, actor
         self._view = SingleView(config.architecture)
         self.envs = Environments(config, self._view, actor)

@@ -54,7 +54,6 @@ class SingleView:
     obs: NDArray[Any]
 
     def __init__(self, architecture: Architecture) -> None:
-        """Initialize without observations."""
         self._head = architecture.head
 
     def take(self, obs: NDArray[Any], infos: Mapping[str, Any], episode: NDArray[np.int64]) -> None:

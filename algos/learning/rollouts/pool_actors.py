@@ -50,7 +50,6 @@ class RolloutWorker:
     """Actor on a worker, whose environments persist between calls; results do not depend on them."""
 
     def __init__(self, config: RolloutConfig, index: int) -> None:
-        """Initialize without environments."""
         self._config = config
         self._index = index
         self._collector: Collector | JointCollector | None = None

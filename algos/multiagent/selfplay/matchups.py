@@ -45,7 +45,6 @@ class SelfPlaySettings:
     fresh: tuple[int, ...] = ()  # iterations after which each policy is reinitialized; 0: never; (): none is
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         check_fields(self)
 
     @classmethod

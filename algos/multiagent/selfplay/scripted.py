@@ -126,7 +126,6 @@ class TwoPly(_Scripted):
     """Player of Connect Four or tic-tac-toe that wins if it can, and otherwise prevents a win in the next move."""
 
     def __init__(self, env: EnvSpec) -> None:
-        """Find the game of an environment."""
         self._board = _Board.of(env, "twoply", CONNECT4, TICTACTOE)
 
     def act(self, obs: NDArray[Any], state: Any = None) -> Acted:
@@ -151,7 +150,6 @@ class Perfect(_Scripted):
     """Perfect player of tic-tac-toe, by exhaustive search."""
 
     def __init__(self, env: EnvSpec) -> None:
-        """Find the game of an environment."""
         self._board = _Board.of(env, "perfect", TICTACTOE)
 
     def act(self, obs: NDArray[Any], state: Any = None) -> Acted:

@@ -47,7 +47,6 @@ class Start:
     next_seed: int | None = None  # the seed if no client chooses one; None: a random one
 
     def __str__(self) -> str:
-        """Return a description for messages."""
         return f"seed={self.seed}" if self.episode is None else f"episode {self.episode} of its run"
 
 
@@ -112,7 +111,6 @@ class JointEnv:
     ended: bool = False  # the last client has left
 
     def __post_init__(self) -> None:
-        """Set the remaining state."""
         self.agents = self.layouts.agents
         self.given: dict[str, int] = {}  # by client, the number of its last delivered signal
 

@@ -42,7 +42,6 @@ class Session:
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(16))  # authenticates the client's streams
 
     def __post_init__(self) -> None:
-        """Set the remaining state."""
         self.num_envs = self.venv.num_envs  # rows
         self.attached, self.closed, self.draining = 0, False, False
         self._first = self.venv if isinstance(self.venv, MultiprocessVectorEnv) else None

@@ -24,5 +24,4 @@ class ServerSettings:
     free_arguments: bool
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         check_fields(self)

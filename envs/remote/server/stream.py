@@ -24,7 +24,6 @@ class FrameStream:
     """
 
     def __init__(self, requests: Iterator[bytes], context: Any) -> None:
-        """Start to read frames."""
         self.over = False
         self.context = context
         self.wake: Callable[[], None] = lambda: None

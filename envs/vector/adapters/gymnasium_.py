@@ -54,7 +54,6 @@ class Rebuilt(gymnasium.Wrapper):
     """Wrapper that rebuilds the environment for every episode except the first."""
 
     def __init__(self, spec: EnvSpec) -> None:
-        """Make the first environment."""
         super().__init__(spec.make())
         self._recipe = spec
         self._started = False

@@ -89,7 +89,6 @@ class Worker:
     """Environments of one worker process, and its view of the shared buffers."""
 
     def __init__(self, job: WorkerJob, connection: Connection) -> None:
-        """Map the shared buffers."""
         memory = Arena(job.memory)
         self.buffers = SharedBuffers.lay_out(job.layouts, job.num_envs, job.workers, job.blocks, memory.new)
         self.job, self.connection = job, connection

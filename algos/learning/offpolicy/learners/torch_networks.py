@@ -74,7 +74,6 @@ class QNetwork(nn.Module):
     """
 
     def __init__(self, architecture: Architecture, estimates: int, seed: int) -> None:
-        """Initialize the network."""
         super().__init__()
         self._shape = architecture.head.width, estimates
         self._distributional = architecture.support is not None
@@ -193,7 +192,6 @@ class RecurrentQNetworks(Networks):
         precision: str,
         device: str,
     ) -> None:
-        """Initialize the networks; see `QNetworks`."""
         self.architecture, self._device, self._dueling = architecture, torch.device(device), dueling
         self.online = ActorCritic(architecture, seed)
         init_layers(self.online, np.random.default_rng(seed % 2**63))
@@ -239,7 +237,6 @@ class Critic(nn.Module):
     def __init__(
         self, architecture: Architecture, hidden_sizes: tuple[int, ...], actions: int, outputs: int, seed: int
     ) -> None:
-        """Initialize the network."""
         super().__init__()
         generator = torch.Generator().manual_seed(seed % 2**63)
         first, width = first_layers(architecture, generator)
