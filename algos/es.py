@@ -285,7 +285,6 @@ class ES:
             raise EvaluationLost(f"every member of the population was lost; first error: {reason}") from first
 
     def _evaluate_and_keep_best(self) -> tuple[dict[str, float], float]:
-        """Evaluate the mean policy, and keep it if it is the best so far."""
         evaluation, seconds = self._evaluate_mean()
         if evaluation and evaluation["eval/return_mean"] > self.best_return:
             self.best_return, self.best_iteration = evaluation["eval/return_mean"], self.iteration

@@ -126,7 +126,6 @@ class PQN(OffPolicy):
     def _update(
         self, policy: LearnedPolicy, rollout: Rollout, target: NDArray[np.float32], ids: NDArray[np.intp]
     ) -> Update:
-        """Update the network on minibatches."""
         obs = rollout.obs.reshape(target.size, *rollout.obs.shape[2:])[ids]
         action = rollout.action.reshape(target.size, -1)[ids]
         zeros, ones = np.zeros(ids.shape, np.float32), np.ones(ids.shape, np.float32)

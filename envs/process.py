@@ -70,7 +70,6 @@ def start_python(
 
 @contextlib.contextmanager
 def _blocked(numbers: Sequence[signal.Signals]) -> Iterator[None]:
-    """Block signals in this thread."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield

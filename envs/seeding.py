@@ -16,7 +16,6 @@ class _Generators:
         self.seed(0)
 
     def seed(self, seed: int) -> None:
-        """Seed both."""
         self._python = random.Random(seed).getstate()
         self._numpy = np.random.MT19937(seed)
 

@@ -180,7 +180,6 @@ class _Recorder:
         self.steps: list[tuple[NDArray[Any], ...]] = []
 
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
-        """Act as the policy, and record the step."""
         output, after = self.policy.outputs(obs, state)
         acted = self.policy.act(obs, state)
         self.steps.append((obs.copy(), _memory(state, after), output, acted[0]))

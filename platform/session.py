@@ -144,7 +144,6 @@ def _check_disk_space(experiment: Experiment) -> None:
 
 
 def _load_initial_policy(experiment: Experiment) -> "Origin | None":
-    """Load the policy that `init_from` names into the algorithm."""
     if experiment.config["init_from"] is None:
         return None
     from .evaluation.initial import load_initial_policy  # slow to import

@@ -166,7 +166,6 @@ class _Workspaces(threading.local):
         self._kept: dict[Problem, _Workspace] = {}  # in order of use
 
     def of(self, problem: Problem) -> _Workspace:
-        """Return the workspace of a problem, built on first use."""
         workspace = self._kept.pop(problem, None) or _Workspace(problem)
         self._kept[problem] = workspace
         while len(self._kept) > KEPT_PROBLEMS:
@@ -174,13 +173,11 @@ class _Workspaces(threading.local):
         return workspace
 
     def drop(self, problem: Problem) -> None:
-        """Close a problem's environments."""
         venv = self._kept.pop(problem).venv
         if venv is not None:
             venv.close()
 
     def clear(self) -> None:
-        """Close the environments of all problems."""
         while self._kept:
             self.drop(next(iter(self._kept)))
 

@@ -133,7 +133,6 @@ class AsyncEvaluation:
         return [metrics for metrics in results if metrics]
 
     def _wait(self) -> dict[str, float]:
-        """Wait for the pending evaluation and return its metrics."""
         if not self._running:
             return {}
         if self._thread is None:  # in-process pool, or a resumed run

@@ -175,7 +175,6 @@ class Inputs:
 
     @property
     def _leaves(self) -> list[Leaf]:
-        """Leaves that become features."""
         raw = set() if self.real_only else set(self.raw)
         leaves = [leaf for leaf in visible_leaves(self.layout) if leaf not in raw]
         return [leaf for leaf in leaves if leaf.kind == "real" or not self.real_only]

@@ -129,7 +129,6 @@ class Atari(gymnasium.Env[NDArray[np.uint8], Any]):
         return None if self.render_mode is None else self._ale.getScreenRGB()
 
     def _observe(self) -> NDArray[np.uint8]:
-        """Push the latest frame on the stack."""
         np.maximum(self._frames[0], self._frames[1], out=self._frames[0])
         self._stack[:-1] = self._stack[1:]
         self._stack[-1] = cv2.resize(self._frames[0], self._size, interpolation=cv2.INTER_AREA)

@@ -68,7 +68,6 @@ def _make_spec(task: str, options: dict[str, Any]) -> Any:
 
 
 def _only(batch: Any) -> Any:
-    """Return the only element of a batch."""
     if isinstance(batch, Mapping):
         return {key: _only(value) for key, value in batch.items() if key not in BOOKKEEPING}
     return batch[0]

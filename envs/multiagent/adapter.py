@@ -60,7 +60,6 @@ class Wrapper(Adapter):
         super().__init__(env, env.possible_agents)
 
     def _update(self) -> None:
-        """Update the living and the acting agents."""
         self.agents = self.env.agents
         self.acting = self.env.acting if takes_turns(self.env) else self.agents
 

@@ -41,7 +41,6 @@ class AECAdapter(Adapter):
         return {agent: deepcopy(self.env.observe(agent)) for agent in agents}
 
     def _update(self) -> None:
-        """Update the living agents and the next to act; step agents that have ended."""
         env = self.env
         self.agents = [agent for agent in env.agents if not self._ended(agent)]
         while self.agents and self._ended(env.agent_selection):

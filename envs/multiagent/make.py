@@ -50,7 +50,6 @@ def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, 
 
 
 def _adapt_multiagent(env: Any, id: str) -> MultiAgentEnv:
-    """Return a multi-agent environment behind `MultiAgentEnv`."""
     if offers(env, *CYCLE):
         return AECAdapter(env, env.possible_agents)
     if isinstance(env, gymnasium.Env):

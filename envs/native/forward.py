@@ -155,7 +155,6 @@ class _Compiled:
         self._at = ctypes.byref(self._struct)
 
     def run(self, obs: Rows | SparseRows) -> Rows:
-        """See `DenseForward.__call__`."""
         out, struct = np.empty((len(obs), self._layout.sizes[-1]), np.float32), self._struct
         if isinstance(obs, SparseRows):
             sparse = CSparseRows.of(obs)
@@ -177,11 +176,9 @@ class _NumPyForward:
         self._rows = max(PRODUCTS // max(a * b or 1 for a, b in itertools.pairwise(layout.sizes)), 1)
 
     def load(self, flat: NDArray[np.float32]) -> None:
-        """See `DenseForward.load`."""
         self._layers = [(weights.copy("C"), bias.copy()) for weights, bias in self._layout.layers(flat)]
 
     def run(self, obs: Rows | SparseRows) -> Rows:
-        """See `DenseForward.__call__`."""
         out = np.empty((len(obs), self._layout.sizes[-1]), np.float32)
         if isinstance(obs, SparseRows):
             taken, weighed = gather(obs, self._layers[0][0]), 1

@@ -152,7 +152,6 @@ class _Compiled:
         self._at = ctypes.byref(self._struct)
 
     def run(self, obs: Rows) -> Rows:
-        """See `Networks.__call__`."""
         obs = np.ascontiguousarray(obs, np.float32)
         assert obs.shape == self._shape, obs.shape
         out = np.empty((len(obs), self._width), np.float32)
@@ -169,7 +168,6 @@ class _NumPyNetworks:
         self._layers = network.layout.layers(parameters)
 
     def run(self, obs: Rows) -> Rows:
-        """See `Networks.__call__`."""
         hidden = np.asarray(obs, np.float32)
         with np.errstate(all="ignore"):  # as in native code
             for k, (weights, biases) in enumerate(self._layers):

@@ -104,7 +104,6 @@ def _make_task(
 
 
 def _grid_task(spec: EnvSpec) -> NativeTask:
-    """Return the native version of a MiniGrid environment."""
     _check_wrappers(spec, (minigrid.CHOICES,))
     _check_fresh(spec)
     source = replace(spec, max_episode_steps=None)
@@ -122,7 +121,6 @@ def _grid_task(spec: EnvSpec) -> NativeTask:
 
 
 def _multiagent_task(spec: EnvSpec, version: NativeVersion) -> NativeTask:
-    """Return the native version of a multi-agent environment."""
     _check_wrappers(spec, ())
     _check_fresh(spec)
     for key, given in (("agent_id_feature", spec.agent_id_feature), ("without", bool(spec.without))):

@@ -161,7 +161,6 @@ class RemoteParallelEnv:
         return self._venv
 
     def _update(self, infos: Mapping[str, Any]) -> None:
-        """Update the living and the acting agents."""
         alive = self._open().alive & (not self.over)
         self.agents = [a for a, lives in zip(self.possible_agents, alive, strict=True) if lives]
         self.acting = [a for a, acts in zip(self.possible_agents, infos.get("acts", alive), strict=True) if acts]

@@ -226,7 +226,6 @@ class MultiAgentSlots(EnvSlots):
     def _begin(
         self, i: int, observations: ByAgent, agent_infos: ByAgent, infos: dict[str, Any], at: int, size: int
     ) -> None:
-        """Write the results of a reset."""
         env, k = self.envs[i - self._first], i - self._first
         self._turns[k] = takes_turns(env)
         living = self._listed(env, i) & observations.keys()

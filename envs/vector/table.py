@@ -274,7 +274,6 @@ class Table:
         return sent
 
     def _cut(self, ids: NDArray[np.intp]) -> None:
-        """Truncate the running episodes of these rows."""
         arrays, lives = self.arrays, self.arrays.lives
         living = ids if lives is None else ids[lives.alive[ids]]
         arrays.truncated[living] = True

@@ -47,7 +47,6 @@ def call_checked(path: str, function: Callable[..., Any], settings: Section, **e
 
 
 def _split(path: str, section: Section) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Return the target of a section and its settings."""
     require(isinstance(section, Mapping), f"{path}={section!r} is not a mapping; choose an option of the group")
     target = section.get("_target_")
     what = f"{path} has no _target_; set it to a class, such as `_target_: my_package.es.MyES`"
@@ -158,5 +157,4 @@ def _example(key: str, value: Any, hint: Any) -> str:
 
 
 def _items(arguments: Sequence[Any]) -> list[Any]:
-    """Return the types of a sequence's items."""
     return [argument for argument in arguments if argument is not Ellipsis]

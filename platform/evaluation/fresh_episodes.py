@@ -143,7 +143,6 @@ def evaluate(
 
 
 def _play_all(evaluation: EvaluationSpec, seeds: Sequence[int], workers: int | None) -> Episodes:
-    """Play one episode from each seed."""
     if workers is None:
         return evaluate_policy(evaluation, seeds, usable_cores())
     recipe = Local(workers=workers, retries=3, task_timeout_s=None)

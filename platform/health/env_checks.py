@@ -50,7 +50,6 @@ def check_env(spec: EnvSpec, steps: int) -> Iterator[tuple[str, Finding]]:
 
 
 def _play_to_end(env: Any, seed: int, most: int) -> Episode:
-    """Play an episode to its end."""
     return _interleave(play(env, seed, most), None)
 
 

@@ -298,7 +298,6 @@ def _taken(path: Path) -> FolderTaken:
 
 
 def _lock(file: IO[str], path: Path) -> None:
-    """Lock a file until it is closed."""
     deadline = time.monotonic() + LOCK_RETRY_S
     while True:
         try:

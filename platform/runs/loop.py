@@ -224,7 +224,6 @@ def _rows(algorithm: Algorithm, unfinished: Metrics | None) -> Generator[Metrics
 
 
 def _plain(value: Any) -> float:
-    """Convert a NumPy or torch number to Python's."""
     return value.item() if hasattr(value, "item") else value
 
 

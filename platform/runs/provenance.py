@@ -149,7 +149,6 @@ def changed_surroundings(old: Mapping[str, Any], modules: Collection[str], on_gp
 
 
 def _as_package(name: str) -> str:
-    """Normalize the name of a package or module."""
     return name.lower().replace("_", "-")
 
 

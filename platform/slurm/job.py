@@ -104,7 +104,6 @@ def _exit_code(child: subprocess.Popen[bytes]) -> int | None:
 
 
 def _leave(code: int) -> NoReturn:
-    """End the job with a child's exit code."""
     if code < 0:
         print(f"paddock: the run was ended by {name_signal(-code)}", file=sys.stderr)
     sys.exit(code if code > 0 else 128 - code)

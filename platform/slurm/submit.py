@@ -179,7 +179,6 @@ def _check_unclaimed(plans: Sequence[Plan]) -> None:
 
 
 def _note(run: Path, submission: Submission) -> None:
-    """Write submission.json into a run's folder, and link its job's output."""
     run.mkdir(parents=True, exist_ok=True)
     write_atomically(run / "submission.json", json.dumps(dataclasses.asdict(submission), indent=2).encode())
     log = run / "slurm.log"

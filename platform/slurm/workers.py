@@ -177,7 +177,6 @@ def _close(cluster: Jobs) -> None:
 
 
 def _remove_empty(folder: Path | None) -> None:
-    """Remove the log folder if no job wrote a log."""
     if folder is not None:
         for empty in (folder / "workers", folder):
             with contextlib.suppress(OSError):
@@ -189,7 +188,6 @@ def _ids(cluster: Jobs) -> list[str]:
 
 
 def _state(ids: list[str]) -> str:
-    """Return the state of jobs according to squeue."""
     queue = ask_queue(ids, ANSWER_S)
     if queue is None:
         return "squeue does not respond"

@@ -192,7 +192,6 @@ class _JournalLock:
         return True
 
     def release(self) -> None:
-        """Unlock the journal."""
         self._lock.release()
 
 

@@ -84,7 +84,6 @@ class SweepSession:
         return self._study.get_trials(deepcopy=False)
 
     def _fill(self) -> None:
-        """Start trials while slots are free."""
         slots = self._settings.parallel or self._target.slots
         while self.ended_by is None and len(self._running) < slots:
             with locked(self._folder):
@@ -95,7 +94,6 @@ class SweepSession:
             self._start(trial, note)
 
     def _next(self) -> tuple[Trial, Note] | None:
-        """Request a new trial if more are needed."""
         trials = self._trials()
         expected = sum(trial.state.is_finished() or trial.state == TrialState.RUNNING for trial in trials)
         if expected >= self._settings.n_trials:
@@ -107,7 +105,6 @@ class SweepSession:
         return trial, note
 
     def _take_over(self) -> tuple[Trial, Note] | None:
-        """Take over a trial of a dead process."""
         if time.monotonic() < self._next_check:
             return None
         living: dict[str, bool] = {}
@@ -229,7 +226,6 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _owning(folder: Path, name: str) -> Iterator[None]:
-    """Keep the file of this process locked."""
     path = folder / OWNERS / name
     path.parent.mkdir(exist_ok=True)
     with keep_from_forks(open(path, "w")) as file:

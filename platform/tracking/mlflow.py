@@ -154,7 +154,6 @@ def find_experiment(client: MlflowClient, settings: Mapping[str, Any], folder: P
 
 
 def _named_by(row: Mapping[str, float]) -> str:
-    """Return the metric that identifies a row."""
     return EVALUATION_OF if is_final_evaluation(row) else "iteration"
 
 

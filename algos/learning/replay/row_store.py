@@ -193,7 +193,6 @@ class RowStore(abc.ABC):
             stream.close()
 
     def _open(self) -> AnyWindows:
-        """Map the existing files."""
         if self._windows is None:
             self.check_disk_space()
             self._windows = self._form.windows(self._streams)

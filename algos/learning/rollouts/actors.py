@@ -159,7 +159,6 @@ class Actors:
 
     @property
     def _older(self) -> list[Policies]:
-        """Acting weights that learners may no longer hold."""
         return self._weights[:-1] if self.sync_every == 1 else self._weights
 
     def _source(self, first: int) -> Source:

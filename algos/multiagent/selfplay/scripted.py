@@ -31,7 +31,6 @@ class _Scripted:
     _generator: np.random.Generator | None = None
 
     def drawing(self, generator: np.random.Generator) -> Self:
-        """Return the same player with this generator."""
         sampling = copy.copy(self)
         sampling._generator = generator
         return sampling

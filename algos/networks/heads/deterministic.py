@@ -20,7 +20,6 @@ class _Deterministic:
     is_stochastic = False
 
     def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:
-        """Return zeros [B]."""
         return np.zeros(len(out), np.float32)
 
     def logprob_and_entropy(self, out: "Tensor", log_std: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":

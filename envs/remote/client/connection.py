@@ -165,7 +165,6 @@ class Connection:
         self._abandon()
 
     def _abandon(self) -> None:
-        """End the session and notify the server."""
         self._close_stream()
         if (session := self._session) is not None:
             with contextlib.suppress(ConnectionLost, ConfigError):
@@ -174,7 +173,6 @@ class Connection:
         self._session = None
 
     def _open(self, address: str) -> None:
-        """Open a session with new environments."""
         at = find_address(address) or address
         # After a lost answer the environments are in use until the lease ends.
         opened = self._endpoint.call(at, "Open", self._asked, OPEN_S)

@@ -189,7 +189,6 @@ class Channel:
 
 
 def _explain(address: str, code: grpc.StatusCode, details: str) -> Exception:
-    """Return the exception for a gRPC status."""
     text = " ".join(details.split())
     if code in FATAL:
         return ConfigError(f"vec.address={address}: {text}")

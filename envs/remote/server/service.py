@@ -176,7 +176,6 @@ class EnvironmentServer:
         return {**usage, **state, "sessions": sessions}
 
     def _play(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        """Yield the answers to a client's frames."""
         if not self._streams.acquire(blocking=False):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many open streams")
         stream = FrameStream(requests, context)
@@ -187,7 +186,6 @@ class EnvironmentServer:
             self._streams.release()
 
     def _answer(self, stream: FrameStream, context: Any) -> Iterator[bytes]:
-        """Yield the answers to a stream."""
         first = stream.next(True, ATTACH_S)
         if first is None:
             return

@@ -99,7 +99,6 @@ class SessionEnvs:
         return encode_frame(Kind.OUTCOME, [step.seq, encoded, len(ended)], arrays)
 
     def _start(self, seq: int, frame: Frame, quiet: bool) -> bytes:
-        """Start episodes."""
         seed: list[Any] | None = None
         if frame.kind is Kind.BEGIN:
             rows, infos, observation = self._begin(*frame.header[2:])
@@ -139,7 +138,6 @@ class SessionEnvs:
         return rows, infos, observation
 
     def _signal(self, seq: int, key: str, value: Any, number: int) -> bytes:
-        """Deliver a signal to every environment."""
         if len(encode(value)) > MAX_SIGNAL:
             raise DecodeError(f"the value of a signal has more than {MAX_SIGNAL} bytes")
         if not self._spec.made.takes_signals:

@@ -187,7 +187,6 @@ def _own(infos: dict[str, Any]) -> dict[str, Any]:
 
 
 def _load(spec: EnvSpec, num_envs: int, threads: int) -> Any:
-    """Make ALE's vector environment."""
     check_whole(spec, "atari")
     known = f"env.id={spec.id} is none of them; choose env=atari_nature or env=atari_machado"
     require(spec.id.rpartition(":")[2] == GAME, f"vec=atari supports ALE's games only, and {known}")

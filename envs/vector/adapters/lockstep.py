@@ -99,7 +99,6 @@ class LockStepVectorEnv(VectorEnv):
         return mask
 
     def _drain(self) -> None:
-        """Drop a pending step."""
         if self._sent:
             self._finish_step()
         self._sent = False

@@ -229,7 +229,6 @@ class Coordinator:
                 raise self._failed.pop(w)[1]
 
     def _send(self, block: int, message: Message) -> None:
-        """Send a call to a block of an idle worker."""
         data = cloudpickle.dumps(message)  # may raise; after the command, the worker waits for the data
         w = self._worker(block)
         self._assign(block, CALLING, CALL)
@@ -271,7 +270,6 @@ class Coordinator:
             self._check_workers()
 
     def _receive(self, block: int) -> None:
-        """Process the result of a block's task."""
         w, state, task = self._worker(block), self._buffers.state[block], self._task[block]
         reply: Any = None
         if state != DONE:
@@ -339,7 +337,6 @@ class Coordinator:
                 self._drop(self.rows[own])
 
     def _end(self, w: int) -> None:
-        """Kill a worker's process, and drop its tasks."""
         self._processes[w].child.kill()
         for block in self._jobs[w].own:
             self._task[block] = None

@@ -199,7 +199,6 @@ class MultiprocessVectorEnv(VectorEnv):
 
     @closes_on_interrupt
     def _call_blocks(self, message: Callable[[int], Message]) -> dict[int, Any]:
-        """Send each block its message; return the answers."""
         blocks = range(len(self._coordinator.rows))
         return self._coordinator.call({block: message(block) for block in blocks}, retry=False)
 

@@ -123,14 +123,12 @@ class Worker:
                 slots.close()
 
     def _build(self, block: int) -> EnvSlots:
-        """Build a block's environments."""
         job, active_env = self.job, self.buffers.active_env[self.job.number : self.job.number + 1]
         envs, first = build(job.spec, job.envs(block), active_env), job.envs(block).start
         slots_class = slots_of(job.layouts)
         return slots_class(job.spec, envs, first, self.buffers.arrays, job.layouts, job.autoreset, active_env)
 
     def _execute(self, block: int, slots: EnvSlots) -> None:
-        """Execute a block's command and reply."""
         rows, command = self.job.rows(block), self.buffers.state[block]
         try:
             if command == CALL:

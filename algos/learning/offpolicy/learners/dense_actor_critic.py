@@ -58,7 +58,6 @@ class DenseActorCritic(OffPolicyLearner):
         self.updates = 0
 
     def _first_state(self) -> dict[str, Any]:
-        """Return the initial state; see `CompiledActorCritic.read`."""
         shape, generator = self._shape, np.random.default_rng(self._seed % 2**63)
         actor = init_uniform(shape.actor, generator)
         critics = np.concatenate([init_uniform(shape.critic, generator) for _ in range(self._objective.num_critics)])

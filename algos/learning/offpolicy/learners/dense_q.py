@@ -132,7 +132,6 @@ class DenseQLearner(OffPolicyLearner):
         self.updates = int(state["updates"])
 
     def _read(self, *names: str) -> dict[str, Floats]:
-        """Return copies of some of the vectors."""
         found = {name: np.empty(self._shape.num_parameters, np.float32) for name in names}
         vectors = library.Vectors(**{name: each.ctypes.data for name, each in found.items()})
         self._functions.q_save(self._learner, ctypes.byref(vectors))
