@@ -224,6 +224,7 @@ def _transposed(mlp: MLP, parameters: Floats, to_torch: bool) -> Floats:
 def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
     """Return the properties that must match, with keys as in `SETTINGS`."""
     lstm, shared = (network.lstm, network.shared) if isinstance(network, Architecture) else (False, False)
+    support = network.support if isinstance(network, Architecture) else None
     return {
         "observations": _observations(network.inputs),
         "actions": ", ".join(_actions(leaf) for leaf in network.head.leaves),
@@ -233,7 +234,7 @@ def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
         "activation": network.activation,
         "lstm": lstm,
         "shared": lstm and shared,  # otherwise only the value function differs
-        "atoms": _atoms(network),
+        "atoms": None if support is None else [support.atoms, support.v_min, support.v_max],
         "numbers": _numbers(network.head),
         "observation_clip": clip,
         "bytes": _divided(network) if network.inputs.plain and clip is None else None,
@@ -253,12 +254,6 @@ def _encoder(network: Architecture | MLP) -> str:
     if isinstance(network, MLP):
         return "mlp"
     return network.encoder if network.custom_encoder is None else f"{network.encoder} {network.custom_encoder}"
-
-
-def _atoms(network: Architecture | MLP) -> list[float] | None:
-    """Return the number of atoms, the first and the last; None without return distribution."""
-    support = network.support if isinstance(network, Architecture) else None
-    return None if support is None else [support.atoms, support.v_min, support.v_max]
 
 
 def _observations(inputs: Inputs) -> str:

@@ -18,7 +18,6 @@ from paddock.algos.networks.encoders import FlatRows, MultiInputEncoder, NumberC
 from paddock.algos.networks.flat import FlatPolicy
 from paddock.algos.networks.heads import LOWEST
 from paddock.algos.networks.inputs import RESERVED_NAMES, Inputs
-from paddock.algos.networks.support import Support
 from paddock.envs.errors import require
 from paddock.envs.native.networks import Normalizer
 
@@ -185,14 +184,11 @@ def _add_actor_network(graph: Graph, architecture: Architecture, weights: Weight
         if network.value_encoder is not None:
             features = graph.split(features, [architecture.features // 2] * 2)[0]
     out = graph.dense(features, network.policy_head.weight.T, network.policy_head.bias)
-    return out if architecture.support is None else _add_expected_returns(graph, architecture.support, out)
-
-
-def _add_expected_returns(graph: Graph, support: Support, logits: str) -> str:
-    """Add the expected returns [B, A] of a categorical distribution with logits [B, A * N]."""
-    logits = graph.add("Reshape", logits, graph.constant([0, -1, support.atoms]))
-    probabilities = graph.add("Softmax", logits, axis=2)
-    return graph.add("MatMul", probabilities, graph.constant(support.values))
+    if (support := architecture.support) is None:
+        return out
+    # The expected returns [B, A] of a categorical distribution with logits [B, A * N].
+    logits = graph.add("Reshape", out, graph.constant([0, -1, support.atoms]))
+    return graph.add("MatMul", graph.add("Softmax", logits, axis=2), graph.constant(support.values))
 
 
 def _add_encoder(graph: Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[Any]) -> str:

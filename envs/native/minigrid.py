@@ -38,11 +38,6 @@ class GridSettings(ctypes.Structure):
     )
 
 
-def task_name(settings: GridSettings) -> str:
-    """Return the task in C with the same number of actions."""
-    return "minigrid_moves" if MAPS[settings.map] == "DynamicObstaclesEnv" else "minigrid"
-
-
 def grid_settings(spec: EnvSpec) -> GridSettings:
     """Read the settings of an environment.
 

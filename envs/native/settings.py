@@ -116,7 +116,8 @@ def _grid_task(spec: EnvSpec) -> NativeTask:
         f"env.without=[mission], or {ELSEWHERE}",
     )
     limits = [settings.max_steps, spec.max_episode_steps]
-    name = minigrid.task_name(settings)
+    # The task in C with the same number of actions.
+    name = "minigrid_moves" if minigrid.MAPS[settings.map] == "DynamicObstaclesEnv" else "minigrid"
     return _make_task(source, name, (settings, ()), limits, spaces, is_exact("minigrid"))
 
 

@@ -1,6 +1,7 @@
 """The state of a custom vector environment, read from its attributes."""
 
 import enum
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -38,9 +39,10 @@ def save_attributes(venv: gymnasium.vector.VectorEnv) -> dict[str, Any] | None:
             else:
                 return None
         layers[str(k)] = {"class": _name(layer), "attributes": saved}
-    for k, one in enumerate(kept):
-        if any(one is other or _overlap(one, other) for other in kept[:k]):
-            return None
+    arrays = [one for one in kept if isinstance(one, np.ndarray)]
+    shared = any(np.may_share_memory(one, other) for one, other in itertools.combinations(arrays, 2))
+    if shared or len({id(one) for one in kept}) < len(kept):
+        return None
     return layers
 
 
@@ -88,7 +90,3 @@ def _own(layer: Any) -> Iterator[tuple[str, Any]]:
 
 def _name(layer: Any) -> str:
     return f"{type(layer).__module__}.{type(layer).__qualname__}"
-
-
-def _overlap(one: Any, other: Any) -> bool:
-    return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and np.may_share_memory(one, other)

@@ -80,7 +80,9 @@ def _check(
             value = int(value)
         if not _fits(value, hints.get(name)):
             key = f"{at}{name.removesuffix('_')}"  # `return_` stands for the key `return`
-            raise ConfigError(f"{key}={value!r} must be {_describe(hints[name])}{_example(key, value, hints[name])}")
+            listed = not isinstance(value, list) and _fits([value], hints[name])
+            example = f", such as {key}=[{value}]" if listed else ""
+            raise ConfigError(f"{key}={value!r} must be {_describe(hints[name])}{example}")
         values[name] = tuple(value) if isinstance(value, list) else value
     for name in known:
         needed = named[name].default is inspect.Parameter.empty
@@ -149,11 +151,6 @@ def _describe(hint: Any) -> str:
         known = len(items) == 1 and items[0] in plural
         return f"a list of {plural[items[0]]}" if known else "a list"
     return str(hint)
-
-
-def _example(key: str, value: Any, hint: Any) -> str:
-    """Return how to write a single value of a list."""
-    return f", such as {key}=[{value}]" if not isinstance(value, list) and _fits([value], hint) else ""
 
 
 def _items(arguments: Sequence[Any]) -> list[Any]:

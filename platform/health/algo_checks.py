@@ -195,16 +195,13 @@ def _check_workers(
 def find_divergence(whole: PlayedRun, other: PlayedRun, start: int) -> str:
     """Describe where another run, which starts after iteration `start`, first differs; "" if it is bit-identical."""
     for k, (row, state) in enumerate(zip(other.rows, other.states, strict=True), start):
-        if changed := _changes(whole.rows[k], row):
+        rows = whole.rows[k], row
+        shown = ({name: _shown(one[name]) for name in one if not name.startswith("system/")} for one in rows)
+        if changed := describe_changes(*shown):
             return f"iteration {k + 1}: {changed}"
         if leaf := first_difference(whole.states[k], state):
             return f"iteration {k + 1}: the state differs at {leaf}"
     return ""
-
-
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    shown = ({name: _shown(row[name]) for name in row if not name.startswith("system/")} for row in (before, after))
-    return describe_changes(*shown)
 
 
 def first_difference(one: Any, other: Any, path: str = "") -> str:

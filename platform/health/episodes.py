@@ -89,9 +89,10 @@ def play(env: Any, seed: int, most: int) -> Generator[None, None, Episode]:
     while len(rewards) < most and not ended:
         here = f"step {len(rewards) + 1} on seed {seed}"
         acting = list(world.acting) if takes_turns(world) else living
-        actions = {
-            agent: sample_legal(choices[agent], find_mask(seen[agent], infos.get(agent, {}))) for agent in acting
-        }
+        actions = {}
+        for agent in acting:
+            holders = [one for one in (infos.get(agent, {}), seen[agent]) if isinstance(one, Mapping) and MASK in one]
+            actions[agent] = sample_legal(choices[agent], holders[0][MASK] if holders else None)
         try:
             seen, paid, terminated, truncated, infos = world.step(actions)
         except Exception as error:
@@ -179,12 +180,6 @@ def find_misfit(space: gymnasium.Space[Any], observation: Any, at: str = "") -> 
     if isinstance(observation, np.ndarray) and observation.size:
         got = f"{observation.dtype} {observation.shape} from {observation.min()} to {observation.max()}"
     return f"the observation{f' at {at}' if at else ''} is {got}, which is not in {' '.join(str(space).split())}"
-
-
-def find_mask(observation: Any, info: Any) -> Any:
-    """Return the mask of legal actions; None if the environment gives none, so that all are legal."""
-    given = [holder[MASK] for holder in (info, observation) if isinstance(holder, Mapping) and MASK in holder]
-    return given[0] if given else None
 
 
 def digest_of(value: Any) -> bytes:

@@ -249,21 +249,18 @@ def read_config(path: Path, sections: Sequence[str] = ("algo", "env")) -> dict[s
     except OSError as error:
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
             raise FolderError(f"{path / 'config.yaml'} cannot be read ({error.strerror})") from error
-        inside, siblings = (_list_runs(folder) for folder in (path, path.parent))
+        found = (folder.glob("*/config.yaml") for folder in (path, path.parent))
+        inside, siblings = ([str(one.parent) for one in some if holds_run(one.parent)] for some in found)
         what = f"{path} is not a run folder" if path.exists() else f"no such run: {path}"
         if inside:
             hint = f"it contains runs; use one, such as {min(inside)}"
         elif siblings:
             near = closest(str(path), siblings)
-            hint = f"did you mean {near!r}?" if near else f"runs here: {', '.join(siblings[:MAX_RUNS])}"
+            newest = sorted(siblings, reverse=True)[:MAX_RUNS]
+            hint = f"did you mean {near!r}?" if near else f"runs here: {', '.join(newest)}"
         else:
             hint = "a run folder holds config.yaml"
         raise FolderError(f"{what}; {hint}") from error
-
-
-def _list_runs(folder: Path) -> list[str]:
-    """Return the paths of the runs directly in a folder, newest names first."""
-    return sorted((str(path.parent) for path in folder.glob("*/config.yaml") if holds_run(path.parent)), reverse=True)
 
 
 def finite(value: Any) -> Any:

@@ -126,7 +126,8 @@ def _read(override: Override) -> Parameter:
     items = value.list if isinstance(value, ChoiceSweep) else list(override.sweep_iterator())
     texts: dict[Choice, str] = {}
     for item in items:
-        same = texts.setdefault(_as_choice(item), write_element(item))  # 1, 1.0 and true are equal
+        choice = item if item is None or isinstance(item, bool | int | float | str) else write_element(item)
+        same = texts.setdefault(choice, write_element(item))  # 1, 1.0 and true are equal
         require(same == write_element(item), f"{line}: {same} and {write_element(item)} are equal; remove one")
     return Parameter(key, CategoricalDistribution(list(texts)), texts, when)
 
@@ -157,11 +158,6 @@ def _format(distribution: BaseDistribution) -> str:
         return ",".join(map(str, distribution.choices))
     kind = "int" if isinstance(distribution, IntDistribution) else "float"
     return f"log {kind}" if getattr(distribution, "log", False) else kind
-
-
-def _as_choice(item: Any) -> Choice:
-    """Convert a choice for Optuna: lists and mappings become text."""
-    return item if item is None or isinstance(item, bool | int | float | str) else write_element(item)
 
 
 def _in_order(parameters: Sequence[Parameter]) -> list[Parameter]:

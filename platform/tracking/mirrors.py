@@ -65,16 +65,11 @@ class ProcessMirror(RunMirror):
         """Return the settings of the process, including facts about the run."""
         return {item.name: getattr(self, item.name) for item in fields(self) if item.init} | {
             "run_dir": str(self.run_dir.absolute()),
-            "commit": read_commit(self.run_dir),
+            "commit": read_json(self.run_dir / "provenance.json").get("commit"),
             "sweep": sweep_name(self.run_dir),
             "pid": os.getpid(),
             "argv": sys.argv,
         }
-
-
-def read_commit(run_dir: Path) -> str | None:
-    """Return the code commit of a run, if known."""
-    return read_json(run_dir / "provenance.json").get("commit")
 
 
 def find_policy(run_dir: Path) -> list[Path]:
