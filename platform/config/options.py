@@ -47,7 +47,8 @@ def read_rows(text: str, prefix: str) -> Iterator[Row]:
             if section:
                 yield from walk(value, name)
 
-    yield from walk(yaml.compose(text), prefix)
+    if (root := yaml.compose(text)) is not None:
+        yield from walk(root, prefix)
 
 
 class Option(NamedTuple):

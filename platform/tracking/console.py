@@ -172,6 +172,7 @@ class Console:
             "return": "return {}" + best,
             "eval return": "eval return {}" + at,
             "ETA": "ETA {}",
+            "ETA <=": "ETA <= {}",
         }
         return " | ".join(form.format(cells[name]) for name, form in forms.items() if cells.get(name))
 
@@ -182,8 +183,8 @@ class Console:
         cells["iteration"] = f"{known['iteration']:.0f}"
         cells["at iter."] = f"{known['eval/of_iteration']:.0f}" if "eval/of_iteration" in known else ""
         limits = [left for _, left, _ in self._limits() if math.isfinite(left)]
-        bound = "<= " if self._budget.get("return") is not None else ""  # the run may end earlier
-        return cells | ({"ETA": bound + duration(min(limits))} if limits else {})
+        eta = "ETA" if self._budget.get("return") is None else "ETA <="  # the run may end earlier
+        return cells | ({eta: duration(min(limits))} if limits else {})
 
     def _limits(self) -> Iterator[tuple[float, float, str]]:
         """Yield the spent share of each limit, the seconds left at this session's speed, and a description."""

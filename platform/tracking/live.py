@@ -3,8 +3,16 @@
 import io
 from collections.abc import Mapping
 
-DROPPED = ("at iter.", "best", "steps/s", "eval return", "ETA", "steps")  # on a narrow terminal, in this order
-MIN_COLUMN = 7  # characters, so that the columns do not move
+DROPPED = (
+    "at iter.",
+    "best",
+    "steps/s",
+    "eval return",
+    "ETA",
+    "ETA <=",
+    "steps",
+)  # on a narrow terminal, in this order
+MIN_WIDTH = {"return": 8, "best": 8}  # characters of a column, so that the columns do not move; of others 7
 MAX_BAR = 79  # characters of the line with the progress bar
 
 
@@ -23,7 +31,7 @@ def render(cells: Mapping[str, str], share: float | None, caption: str, status: 
     from rich.table import Table
 
     console = Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False, markup=False, emoji=False)
-    widths = {name: max(MIN_COLUMN, len(name), len(value)) for name, value in cells.items()}
+    widths = {name: max(MIN_WIDTH.get(name, 7), len(name), len(value)) for name, value in cells.items()}
     for name in DROPPED:
         if sum(widths.values()) + 2 * (len(widths) - 1) > width:
             widths.pop(name, None)

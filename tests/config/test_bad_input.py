@@ -175,7 +175,19 @@ for name in {*COMMANDS} - {"doctor"}:
     call(f"paddock.{name}", "nowhere")
 print(*sys.modules, file=sys.__stderr__)
 """
-HEAVY = ("av", "dask", "distributed", "matplotlib", "mlflow", "optuna", "polars", "scipy", "submitit", "tensorboard")
+HEAVY = (
+    "av",
+    "dask",
+    "distributed",
+    "matplotlib",
+    "mlflow",
+    "optuna",
+    "polars",
+    "rich",
+    "scipy",
+    "submitit",
+    "tensorboard",
+)
 
 
 @pytest.mark.real_start
