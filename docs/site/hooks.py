@@ -84,9 +84,16 @@ def render_cell(cell: dict[str, Any], name: str, images: list[bytes]) -> Iterato
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Allow a line break inside long paths and names in tables; mkdocs calls this for each page."""
+    """Allow line breaks inside long paths and names, and none inside options; mkdocs calls this for each page."""
 
     def loosen(cell: re.Match[str]) -> str:
         return re.sub(r"(?<=<code>)[^<]+", lambda code: re.sub(r"(?<=\w)([/_=.])(?=\w)", r"\1<wbr>", code[0]), cell[0])
 
-    return re.sub(r"<td>.*?</td>", loosen, html, flags=re.S)
+    def join(block: re.Match[str]) -> str:
+        return re.sub(r"(?<=[\s>])--[a-z][\w-]*", r'<span class="option">\g<0></span>', block[0])
+
+    html = re.sub(r"<td>.*?</td>", loosen, html, flags=re.S)
+    html = re.sub(
+        r"(?<=<code>)[^<\s]{25,}(?=</code>)", lambda code: re.sub(r"(?<=\w[/:])(?=\w)", "<wbr>", code[0]), html
+    )
+    return re.sub(r"<pre>.*?</pre>", join, html, flags=re.S)

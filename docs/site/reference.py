@@ -50,7 +50,7 @@ def config_page(name: str) -> str:
     options = {file: read_option(file, [CONF]) for file in files}
     repeated = Counter((row.key, row.meaning) for option in options.values() for row in option.rows.values())
     common = options[COMMON].rows if COMMON in options else {}
-    page = [f"# Configuration: {name}\n\nThis page lists {purpose}.\n"]
+    page = [f"# Configuration: {name}\n\nLook up {purpose}.\n"]
     for file, (summary, selected, rows) in options.items():
         option = "" if file in HEADINGS else f"`{Path(file).parent}={Path(file).stem}`: "
         page += [f"## {HEADINGS.get(file, Path(file).stem)}\n\n{option}{escape(summary)}."]
