@@ -47,6 +47,7 @@ Commands, each with --help
     python -m paddock.evaluate RUN video=FILE.mp4   evaluate the policy
     python -m paddock.plot DIR... out=FILE.png      plot learning curves
     python -m paddock.report DIR...                 write an HTML report
+    python -m paddock.compare A B                   compare two methods
     python -m paddock.rerun RUN                     repeat a run and compare
     python -m paddock.export RUN FILE.onnx          export the policy to ONNX
     python -m paddock.upload RUN... track=wandb     upload runs to a tracker

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import yaml
 
-from paddock.envs.errors import ConfigError, require
+from paddock.envs.errors import ConfigError
 
 
 class Row(NamedTuple):
@@ -67,16 +67,16 @@ def read_option(file: str, folders: Sequence[Path]) -> Option:
         folders: config folders, searched in this order.
 
     Raises:
-        ConfigError: a file is missing or no YAML.
+        ConfigError: a file does not exist, or is no YAML.
     """
-    paths = [folder / file for folder in folders if (folder / file).exists()]
-    require(bool(paths), f"{file} does not exist in {', '.join(map(str, folders))}; check the defaults lists")
-    path, folder = paths[0], Path(file).parent
-    text = path.read_text()
+    path = next((path for path in (folder / file for folder in folders) if path.exists()), None)
+    if path is None:
+        raise ConfigError(f"{file} does not exist in a config folder; check the defaults lists")
+    text, folder = path.read_text(), Path(file).parent
     try:
         document = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise ConfigError(f"cannot read the YAML {path}: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{path} is no YAML; correct it: {error}") from error
     selected, rows = list[str](), dict[str, Row]()
     for entry in document.get("defaults", []):
         if isinstance(entry, dict):

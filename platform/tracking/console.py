@@ -22,14 +22,14 @@ from .queue import WriteQueue
 LIVE_INTERVAL_S = 0.1  # between updates of the live display
 PLAIN_INTERVAL_S = 1.0  # between plain lines
 NOTEBOOK_INTERVAL_S = 5.0  # between lines below a notebook cell, which keeps them
-COLUMNS = {  # of the live display, with the metrics that they show
-    "iteration": "iteration",
-    "steps": "step",
-    "steps/s": "system/steps_per_s",
-    "return": "train/return_mean",
-    "best": "train/return_max",
-    "eval return": "eval/return_mean",
-    "at iter.": "eval/of_iteration",  # the evaluated one
+COLUMNS = {  # of the live display: metric, and its form in a plain line
+    "iteration": ("iteration", "iteration {}"),
+    "steps": ("step", "{} steps"),
+    "steps/s": ("system/steps_per_s", "{} steps/s"),
+    "return": ("train/return_mean", "return {}"),
+    "best": ("train/return_max", "(best {})"),
+    "eval return": ("eval/return_mean", "eval return {}"),
+    "at iter.": ("eval/of_iteration", "(iteration {})"),
 }
 CLOSE_TIMEOUT_S = 5.0  # that a run waits at its end for a blocked stream
 WAITING_LINES = 1000  # queue limit; further lines are dropped
@@ -163,25 +163,17 @@ class Console:
 
     def _line(self) -> str:
         cells = self._cells()
-        best = f" (best {cells['best']})" if cells["best"] else ""
-        at = "" if cells["at iter."] in ("", cells["iteration"]) else f" (iteration {cells['at iter.']})"
-        forms = {
-            "iteration": "iteration {}",
-            "steps": "{} steps",
-            "steps/s": "{} steps/s",
-            "return": "return {}" + best,
-            "eval return": "eval return {}" + at,
-            "ETA": "ETA {}",
-            "ETA <=": "ETA <= {}",
-        }
-        return " | ".join(form.format(cells[name]) for name, form in forms.items() if cells.get(name))
+        if cells["at iter."] == cells["iteration"]:
+            del cells["at iter."]
+        fields = [COLUMNS.get(name, ("", name + " {}"))[1].format(cell) for name, cell in cells.items() if cell]
+        return " | ".join(fields).replace(" | (", " (")
 
     def _cells(self) -> dict[str, str]:
         """Return the columns of the last row; a value is empty where it is unknown."""
         known = self._known
-        cells = {name: short(known[key]) if key in known else "" for name, key in COLUMNS.items()}
-        cells["iteration"] = f"{known['iteration']:.0f}"
-        cells["at iter."] = f"{known['eval/of_iteration']:.0f}" if "eval/of_iteration" in known else ""
+        cells = {name: short(known[key]) if key in known else "" for name, (key, _) in COLUMNS.items()}
+        for name, key in (("iteration", "iteration"), ("at iter.", "eval/of_iteration")):
+            cells[name] = f"{known[key]:.0f}" if key in known else ""
         limits = [left for _, left, _ in self._limits() if math.isfinite(left)]
         eta = "ETA" if self._budget.get("return") is None else "ETA <="  # the run may end earlier
         return cells | ({eta: duration(min(limits))} if limits else {})
