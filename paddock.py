@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from paddock.api import Run, defaults, load, run
     from paddock.evaluation.policy import TrainedPolicy
     from paddock.runs.results import read_events, read_metrics, read_runs
+    from paddock.sweep.finals import read_finals
     from paddock.sweep.study import read_trials
 
 _HERE = Path(__file__).resolve().parent
@@ -28,6 +29,7 @@ _PUBLIC = {
     "paddock.api": ("Run", "defaults", "load", "run"),
     "paddock.evaluation.policy": ("TrainedPolicy",),
     "paddock.runs.results": ("read_events", "read_metrics", "read_runs"),
+    "paddock.sweep.finals": ("read_finals",),
     "paddock.sweep.study": ("read_trials",),
 }
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "defaults",
     "load",
     "read_events",
+    "read_finals",
     "read_metrics",
     "read_runs",
     "read_trials",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from paddock.envs.errors import ConfigError, one_line, require
-from paddock.envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveInt, check_fields
+from paddock.envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, PositiveInt, check_fields
 
 from ..runs.checkpoint import write_atomically
 from ..runs.folder import FolderError
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 SETTINGS, JOURNAL = "sweep.json", "study.journal"  # file names in the sweep folder
 DIRECTIONS = ("maximize", "minimize")
+MAX_FINALS = 64
 PASSWORD = re.compile(r"(://[^/:@\s]*):[^@\s]*@")  # password in a URL
 COMPARISON = re.compile(r"\s*(\S+)\s*(<=|>=)\s*(\S+)\s*")
 
@@ -82,6 +83,10 @@ class SweepSettings:
     study: str | None
     storage: str | None
     n_trials: PositiveInt
+    finals: Annotated[int | None, AT_LEAST_ZERO]
+    held_out: Annotated[int | None, AT_LEAST_ZERO]
+    cost: Literal["steps", "seconds"] | None
+    max_cost: Annotated[float | None, POSITIVE]
     parallel: Annotated[int | None, AT_LEAST_ONE]
     objectives: Sequence[str]
     constraints: Sequence[str]
@@ -96,11 +101,30 @@ class SweepSettings:
     def __post_init__(self) -> None:
         require(self.study is None or "/" not in self.study, f"study={self.study} must not contain '/'")
         check_fields(self)
-        parse_objectives(self.objectives)
+        several = len(parse_objectives(self.objectives)) > 1
+        for key in ("finals", "held_out"):
+            wrong = f"{key}={getattr(self, key)} needs a single objective; remove it"
+            require(not several or not getattr(self, key), wrong)
+        unit = f"max_cost={self.max_cost} has no unit; add cost=steps or cost=seconds"
+        require(self.max_cost is None or self.cost is not None, unit)
+        valid = not self.finals or (2 <= self.finals <= MAX_FINALS and self.finals & (self.finals - 1) == 0)
+        require(valid, f"finals={self.finals} must be 0, null or a power of two from 2 to {MAX_FINALS}")
         for text in self.constraints:
             Constraint.parse(text)
         self.make_sampler(0)
         make_pruner(self.pruner, self.pruner_options)
+
+    def count_finals(self) -> int:
+        """Return how many trials race in the finals: by default a tenth of all, at least 4."""
+        if self.finals is not None or len(self.objectives) > 1:
+            return self.finals or 0
+        return min(max(1 << (self.n_trials // 10).bit_length() - 1 if self.n_trials >= 10 else 0, 4), MAX_FINALS)
+
+    def count_held_out(self) -> int:
+        """Return on how many held-out seeds the winner is measured."""
+        if self.held_out is not None or len(self.objectives) > 1:
+            return self.held_out or 0
+        return 5
 
     @property
     def pruner_options(self) -> Mapping[str, Any]:

@@ -7,10 +7,12 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..config.command import display_path, format_main_command
+from ..runs.folder import read_json
 from ..runs.lazy_imports import optuna
+from .finals import RESULT
 from .study import JOURNAL, StudySettings, hide_passwords
 from .trial import Note
 
@@ -27,11 +29,19 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
     trials = study.get_trials(deepcopy=False)
     steps = sum(trial.user_attrs.get("steps", 0) for trial in trials)
     print(f"{len(trials)} trials: {count_ends(trials) or 'none'}; {steps:,.0f} environment steps")
-    for trial in best_trials(study)[:MAX_SHOWN]:
+    finals = read_json(folder / RESULT)
+    chosen = [trials[finals["winner"]]] if finals else best_trials(study)[:MAX_SHOWN]
+    for trial in chosen:
         values = zip(about.objectives, trial.values or (), strict=False)
-        print(f"best: trial {trial.number}, {', '.join(f'{name} {value:.6g}' for name, value in values)}")
+        value = ", ".join(f"{name} {value:.6g}" for name, value in values)
+        print(f"best: trial {trial.number}, {_measured(finals) + f'; {value} in the search' if finals else value}")
         note = Note.read(folder / str(trial.number))
         print(f"  {format_main_command([*about.sources, *about.fixed, *(note.overrides if note else ())])}")
+    if finals and (leader := finals["finalists"][0]) != finals["winner"]:
+        *_, last = (one for one in finals["rounds"] if str(leader) in one["means"])
+        mean, seeds = last["means"][str(leader)], 2 * len(last["seeds"]) - 1
+        found = "failed" if mean is None else f"has a mean of {mean:.6g}"
+        print(f"trial {leader} led the search with {trials[leader].value:.6g}, and {found} on {seeds} fresh seeds")
     found = importances(study)
     if found:
         print("importances: " + ", ".join(f"{name} {share:.0%}" for name, share in found.items()))
@@ -41,6 +51,15 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
     if about.storage is not None:
         storage = f"--storage {shlex.quote(hide_passwords(about.storage))}"
     print(f"  optuna trials {storage} --study-name {shlex.quote(study.study_name)}", flush=True)
+
+
+def _measured(finals: dict[str, Any]) -> str:
+    """Return what the finals measured of the winner."""
+    runs, iqm, bounds = len(finals["held_out"]), finals["iqm"], finals["interval"]
+    if iqm is None:
+        return f"winner of {len(finals['finalists'])} finalists"
+    interval = f" [{bounds[0]:.6g}, {bounds[1]:.6g}]" if bounds else ""
+    return f"{finals['metric']} {iqm:.6g}{interval} (IQM of {runs} held-out seeds)"
 
 
 def count_ends(trials: Sequence[FrozenTrial]) -> str:

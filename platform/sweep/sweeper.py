@@ -33,6 +33,7 @@ from ..config.overrides import format_source_arguments
 from ..runs.identity import NUM_ENVS, algorithm_name, count_envs, short_name
 from ..runs.loop import RunFailed
 from ..runs.provenance import format_command
+from .finals import FinalsSession, pick_finalists
 from .launchers import LocalKeys, SweepLauncher
 from .placement import NOT_PASSED, LaunchTarget, Plan, plan_job
 from .space import corners, format_parameters, read_space, suggest
@@ -46,6 +47,7 @@ from .study import (
     parse_objectives,
 )
 from .summary import print_summary
+from .trial import Note
 from .trials import SweepSession, locked
 
 SWEEPS = "sweeps"  # default parent folder of sweeps
@@ -97,6 +99,10 @@ class OptunaSweeper(Sweeper):
         self._fixed, self._parameters = read_space(parser.parse_overrides(arguments))
         remedy = "add sweep=ppo or 'algo.learning_rate=interval(1e-5,1e-3)'"
         require(len(self._parameters) > 0, f"no search space given; {remedy}")
+        finals = self._settings.count_finals() or self._settings.count_held_out()
+        what = "seed is a parameter of the search, and finals choose seeds themselves"
+        varies = any(parameter.name == "seed" for parameter in self._parameters)
+        require(not (finals and varies), f"{what}; remove it, or set hydra.sweeper.finals=0 hydra.sweeper.held_out=0")
         self._name = self._settings.study or self._make_name(config)
         with open_dict(config):
             if not any(item.startswith("hydra.sweep.dir=") for item in hydra_overrides(config.hydra)):
@@ -130,7 +136,9 @@ class OptunaSweeper(Sweeper):
         print(f"sweep {self._name}: {settings.n_trials} trials in {display_path(self._folder)}", flush=True)
         with contextlib.closing(self._open()) as target:
             session = SweepSession(study, self._folder, settings, target, self._plan)
-            caught = self._run(session)
+            caught = self._run(session.run)
+            if caught is None and session.ended_by is None:
+                caught = self._run_finals(study, target)
         print_summary(study, self._folder)
         if caught is not None:
             print("run the same command to resume the sweep", flush=True)
@@ -141,10 +149,25 @@ class OptunaSweeper(Sweeper):
             remedy = "fix the errors above and increase hydra.sweeper.n_trials, or set another hydra.sweeper.study="
             raise RunFailed(f"all trials failed; {remedy}")
 
-    def _run(self, session: SweepSession) -> int | None:
-        """Run this process's trials; raise RunFailed if the folder or the storage cannot be written."""
+    def _run_finals(self, study: optuna.Study, target: LaunchTarget) -> int | None:
+        """Run the finals, if the settings ask for any; return the signal that stopped them."""
+        settings, trials = self._settings, study.get_trials(deepcopy=False)
+        limit, held_out = settings.count_finals(), settings.count_held_out()
+        maximize = study.directions[0] == optuna.study.StudyDirection.MAXIMIZE
+        finalists = pick_finalists(trials, maximize, max(limit, 1), settings.cost) if limit or held_out else []
+        if not finalists:
+            return None
+        rounds = len(finalists).bit_length() - 1
+        runs = f"{len(finalists)} trials, {len(finalists) * rounds} runs" if rounds else f"trial {finalists[0]}"
+        print(f"finals: {runs}, and {held_out} runs on held-out seeds", flush=True)
+        costs = {number: trials[number].user_attrs[settings.cost] for number in finalists} if settings.cost else None
+        session = FinalsSession(self._folder, settings, target, self._plan_final, finalists, self._config.seed, costs)
+        return self._run(session.run)
+
+    def _run(self, run: Callable[[], int | None]) -> int | None:
+        """Run this process's share; raise RunFailed if the folder or the storage cannot be written."""
         try:
-            return session.run()
+            return run()
         except BrokenPipeError:
             raise
         except (OSError, optuna.exceptions.StorageInternalError) as error:
@@ -232,3 +255,10 @@ class OptunaSweeper(Sweeper):
         sampled = suggest(trial, self._parameters)
         overrides = [*self._fixed, *sampled]
         return sampled, plan_job(self._loader, self._config, overrides, trial.number, run, self._copy_of)
+
+    def _plan_final(self, number: int, seed: int, run: Path) -> Plan:
+        """Return the plan to run the parameters of a trial with another seed."""
+        note = Note.read(self._folder / str(number))
+        fixed = [item for item in self._fixed if not item.startswith("seed=")]
+        overrides = [*fixed, *(note.overrides if note else ()), f"seed={seed}"]
+        return plan_job(self._loader, self._config, overrides, number, run, self._copy_of)

@@ -73,12 +73,18 @@ class SweepSession:
             return supervise("trials", self._target, self._running, *steps)
 
     def _is_over(self) -> bool:
-        if sum(trial.state.is_finished() for trial in self._trials()) >= self._settings.n_trials:
+        finished = [trial.state.is_finished() for trial in self._trials()]
+        if sum(finished) >= self._settings.n_trials or (all(finished) and self._is_spent()):
             return True
         if not self._waiting:
             self._waiting = True
             print("waiting for trials of other processes", flush=True)
         return False
+
+    def _is_spent(self) -> bool:
+        """Return whether the ended trials have cost as much as all trials may."""
+        key, limit = self._settings.cost, self._settings.max_cost
+        return limit is not None and sum(trial.user_attrs.get(str(key), 0) for trial in self._trials()) >= limit
 
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
@@ -96,7 +102,7 @@ class SweepSession:
     def _next(self) -> tuple[Trial, Note] | None:
         trials = self._trials()
         expected = sum(trial.state.is_finished() or trial.state == TrialState.RUNNING for trial in trials)
-        if expected >= self._settings.n_trials:
+        if expected >= self._settings.n_trials or self._is_spent():
             return None
         self._study.sampler = self._settings.make_sampler(len(trials))
         trial = self._study.ask()
