@@ -23,7 +23,15 @@ PLACES = re.compile(r"/(work|tmp|home|root|Users|var)\b")
 
 PPO = ["algo=ppo", "env=cartpole", "algo.num_steps=16", "algo.minibatch_size=32", "algo.eval_every_iterations=2"]
 SEEDS = ["--multirun", "compute=serial", "budget.steps=1000"]
-SWEEP = ["compute=serial", "budget.iterations=4", "--multirun", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=6"]
+SWEEP = [
+    "compute=serial",
+    "budget.iterations=4",
+    "--multirun",
+    "hydra/sweeper=optuna",
+    "hydra.sweeper.n_trials=6",
+    "hydra.sweeper.finals=0",
+    "hydra.sweeper.held_out=0",
+]
 SPACE = [
     "algo.learning_rate=tag(log, interval(1e-3, 0.3))",
     "algo.sigma=interval(0.05, 0.2)",

@@ -59,7 +59,13 @@ FEW_UPDATES = [
 ]
 PPO = re.compile("ppo(?!nents)")  # and no opponents
 SHORT_SEQUENCES = ["vec.num_envs=2", "algo.sequence_length=8", "algo.burn_in=4", "algo.learning_starts=128"]
-ONE_TRIAL = ["budget.iterations=1", "algo.eval_episodes=1", "hydra.sweeper.n_trials=1"]
+ONE_TRIAL = [
+    "budget.iterations=1",
+    "algo.eval_episodes=1",
+    "hydra.sweeper.n_trials=1",
+    "hydra.sweeper.finals=0",
+    "hydra.sweeper.held_out=0",
+]
 TWO_MEMBERS = [*LITTLE, "algo.members=2", "algo.interval=1", "vec.num_envs=2", "algo.member.num_steps=4"]
 TINY_POET = ["algo=poet", "env=poles", "compute=serial", "algo.hidden_sizes=[4]", "algo.reproduce_every=1"]
 ONE_TASK = ["tasks=[bandit]", "seeds=1", "compute=serial"]  # of the sanity suite

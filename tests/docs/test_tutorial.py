@@ -83,7 +83,9 @@ def shrink(words: list[str]) -> list[str]:
     small = SMALL["es" if "algo=es" in words else "ppo"] + EVALUATED
     place = [] if "compute=" in said else ["compute=serial"]
     place += ["compute.workers=1"] if "compute=dask" in words else []
-    place += ["hydra.sweeper.n_trials=1"] if "optuna" in said else []
+    place += (
+        ["hydra.sweeper.n_trials=1", "hydra.sweeper.finals=0", "hydra.sweeper.held_out=0"] if "optuna" in said else []
+    )
     return [*(word for word in words if not word.startswith(("budget.", "checkpoint."))), *small, *place]
 
 

@@ -41,7 +41,7 @@ def make_session(
     keys: dict[str, Any] = {"parallel": parallel, "n_trials": n_trials, "retries": retries, "on_failure": "continue"}
     keys |= {"constraints": constraints}
     keys |= {"make_sampler": lambda number: optuna.samplers.RandomSampler(seed=number)}
-    keys |= {"objectives": [f"maximize {metric}"]}
+    keys |= {"objectives": [f"maximize {metric}"], "cost": None, "max_cost": None}
     settings: Any = SimpleNamespace(**keys)
     return SweepSession(
         open_study(sweep),

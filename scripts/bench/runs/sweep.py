@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _sweep(pruner: str, seed: int, trials: int, steps: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        keys = {"sampler": "random", "seed": seed, "pruner": pruner, "n_trials": trials}
+        keys = {"sampler": "random", "seed": seed, "pruner": pruner, "n_trials": trials, "finals": 0, "held_out": 0}
         chosen = [f"hydra.sweeper.{key}={value}" for key, value in keys.items()]
         command = [sys.executable, "-m", "paddock", "--multirun", *LINE, *SPACE, *chosen, f"budget.steps={steps}"]
         begun = time.perf_counter()
