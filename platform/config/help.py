@@ -92,7 +92,7 @@ def _page(groups: Sequence[str], folders: Sequence[Path]) -> str:
     lines = [_as_started(INTRODUCTION)]
     for group in groups:
         options = _find_options(group, folders)
-        text = f"    {group:10} {len(options):3}  {', '.join(sorted(options))}"
+        text = f"    {group:10} {len(options):2}  {', '.join(sorted(options))}"
         lines.append(text if len(text) <= PAGE_WIDTH else text[: PAGE_WIDTH - 5].rpartition(" ")[0] + " ...")
     return "\n".join([*lines, _as_started(COMMANDS) + f"\nConfiguration files: {', '.join(map(str, folders))}"])
 

@@ -19,7 +19,7 @@ from ..runs.units import duration, short
 from .live import render
 from .queue import WriteQueue
 
-LIVE_INTERVAL_S = 0.1  # between updates of the live display
+LIVE_INTERVAL_S = 0.2  # between updates of the live display
 PLAIN_INTERVAL_S = 1.0  # between plain lines
 NOTEBOOK_INTERVAL_S = 5.0  # between lines below a notebook cell, which keeps them
 COLUMNS = {  # of the live display: metric, and its form in a plain line

@@ -120,7 +120,7 @@ def test_progress_is_one_line_on_a_terminal_that_is_cleared(
     while not shown.endswith("END"):  # the kernel passes it on in pieces
         shown += os.read(main, 65536).decode()
     os.close(main)
-    assert shown.startswith(f"{CLEAR}frame 0{CLEAR}frame 2") and shown.endswith(f"{CLEAR}END") and "\n" not in shown
+    assert shown.startswith(f"{CLEAR}frame 0{CLEAR}frame 4") and shown.endswith(f"{CLEAR}END") and "\n" not in shown
     assert out.getvalue() == "frame 200\n"
 
 
@@ -181,7 +181,7 @@ def test_terminal_shows_the_newest_row_below_the_messages() -> None:
 @pytest.mark.usefixtures("xterm")
 def test_stopped_terminal_gets_no_outdated_rows() -> None:
     frames = [text for text in on_terminal(show_rows, steps=200_000) if "iteration" in text]
-    assert 1 < len(frames) < 100  # of 500 that were due; the kernel buffers some
+    assert 1 < len(frames) < 100  # of 250 that were due; the kernel buffers some
 
 
 @pytest.mark.usefixtures("xterm")
