@@ -225,13 +225,13 @@ def test_failed_pool_costs_no_trial_a_retry(tmp_path: Path) -> None:
 
 
 def test_full_disk_ends_a_sweep_in_a_line(tmp_path: Path) -> None:
-    def refuse() -> None:
+    def refuse() -> int | None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     sweeper = OptunaSweeper()
     sweeper._folder = tmp_path
     with pytest.raises(RunFailed, match=r"stopped \(No space left on device\); fix this, then run the same"):
-        sweeper._run(SimpleNamespace(run=refuse))  # type: ignore[arg-type]
+        sweeper._run(refuse)
 
 
 def test_unreachable_study_disables_pruning_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
