@@ -14,7 +14,7 @@ from paddock.envs.errors import PaddockError, require
 
 from .config.command import Readers, check_output, parse, run_command, write_output
 from .reports.data import ReportData, choose_metric, gather, group
-from .reports.page import Html, document, escape, join, paragraph, section
+from .reports.page import Section, Text, render
 from .reports.sections.groups import compare
 from .reports.sections.runs import list_commands, list_runs, show_histories, show_speed, show_videos
 from .reports.sections.sweep import describe
@@ -31,8 +31,9 @@ Write a self-contained HTML report on runs, which may still be running.
     videos_mb=10          maximum size of embedded videos (*.mp4, *.webm, *.webp in run folders), in MB
 
 Runs that differ only in the seed form a group. Sections, as far as there are data: groups with interquartile means and
-95 % intervals, learning curves, scores, performance profiles, probabilities of improvement; sweeps with history,
-parameters, importances and the best command; speed; POET niches and PBT members; videos; states; commands.
+95 % intervals, learning curves, scores, performance profiles, probabilities of improvement; training metrics; sweeps
+with history, parameters, importances and the best command; speed; POET niches and PBT members; videos; states;
+commands. The page shows values under the pointer, and saves figures as SVG and CSV.
 """
 READERS: Readers = {
     "out": (Path, "a file *.html"),
@@ -48,13 +49,16 @@ def main() -> int:
     return run_command(HELP, _command)
 
 
-def report(folders: Sequence[Path], score: str | None = None, videos_mb: float = VIDEOS_MB) -> bytes:
+def report(
+    folders: Sequence[Path], score: str | None = None, videos_mb: float = VIDEOS_MB, base: Path | None = None
+) -> bytes:
     """Return the report on some folders, which are only read.
 
     Args:
         folders: runs, multiruns, sweeps, or folders that contain them.
         score: the compared metric; None for the return.
         videos_mb: maximum size of embedded videos.
+        base: the folder in which the page will lie, to which its links are relative; None for the working directory.
 
     Returns:
         HTML in UTF-8.
@@ -66,37 +70,41 @@ def report(folders: Sequence[Path], score: str | None = None, videos_mb: float =
     compared = [entry for entry in data.entries if not entry.in_sweep]
     metric = choose_metric(data.entries, score)
     groups = group(compared, metric)
-    title = ", ".join(str(folder) if folder.name.strip(".") else folder.resolve().name for folder in folders)
-    return document(
-        title,
-        _head(title, data),
+    title = ", ".join(_name(folder, data.root) for folder in folders)
+    sections = [
         *compare(groups),
-        *(_sweep(folder, k) for k, folder in enumerate(data.sweeps)),
+        *(_sweep(folder, _name(folder, data.root), k) for k, folder in enumerate(data.sweeps)),
         show_speed(groups),
         *show_histories(compared),
         show_videos(data.entries, videos_mb),
-        list_runs(data.entries, metric),
+        list_runs(data.entries, metric, base or Path.cwd()),
         list_commands(data.entries),
-    )
+    ]
+    return render(title, _describe(data), sections)
 
 
-def _head(title: str, data: ReportData) -> Html:
+def _name(folder: Path, root: Path) -> str:
+    """Return a folder's path relative to the report's root, or the name of the root."""
+    relative = os.path.relpath(folder, root)
+    return root.name if relative == os.curdir else relative
+
+
+def _describe(data: ReportData) -> list[str]:
     counts = Counter(entry.state for entry in data.entries)
     listed = ", ".join(f"{count} {state}" for state, count in counts.items())
     now = datetime.datetime.now().astimezone()
-    summary = f"{listed or 'no run yet'}; written {now:%Y-%m-%d %H:%M %Z}"
-    blocks = [Html(f"<h1>{escape(title)}</h1>"), paragraph(summary)]
+    sentences = [f"{listed or 'no run yet'}; written {now:%Y-%m-%d %H:%M %Z}"]
     for wrong, names in data.notes.items():
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-        blocks.append(paragraph(f"{wrong}: {', '.join(names[:MAX_NAMES])}{more}"))
-    return join(blocks)
+        sentences.append(f"{wrong}: {', '.join(names[:MAX_NAMES])}{more}")
+    return sentences
 
 
-def _sweep(folder: Path, k: int) -> Html:
+def _sweep(folder: Path, name: str, k: int) -> Section:
     try:
-        return describe(folder, k)
+        return describe(folder, name, k)
     except PaddockError as error:
-        return section(f"Sweep: {folder}", "", paragraph(error))
+        return Section(f"Sweep: {name}", "", [Text(str(error))])
 
 
 def _command(arguments: Sequence[str]) -> None:
@@ -109,7 +117,7 @@ def _command(arguments: Sequence[str]) -> None:
     # Reading reports a missing folder.
     if "out" in options or os.path.isdir(out.parent):
         check_output("out", out, (".html",))
-    write_output("out", out, report(folders, options.get("score"), videos_mb))
+    write_output("out", out, report(folders, options.get("score"), videos_mb, out.parent))
     print(out)
 
 

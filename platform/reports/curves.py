@@ -66,7 +66,7 @@ def explain_lines(seeds: Iterable[int], smooth: int = 1) -> str:
     several = [count for count in seeds if count > 1]
     parts = ["bold: interquartile mean (IQM) with 95 % interval", "thin: each seed"] if several else []
     if min(several, default=FEW_SEEDS) < FEW_SEEDS:
-        parts.append(f"intervals of fewer than {FEW_SEEDS} seeds are unreliable")
+        parts.append(f"intervals of fewer than {FEW_SEEDS} seeds (dashed) are unreliable")
     if smooth > 1:
         parts.append(f"smoothed over {smooth} points")
     return "; ".join(parts)
@@ -106,11 +106,17 @@ def aggregate(lines: Sequence[Line]) -> tuple[Array, Array, Array, Array]:
     return (x, interquartile_mean(scores), *interval(scores)) if len(x) else (x, x, x, x)
 
 
-def draw_group(ax: Axes, lines: Sequence[Line], color: str, label: str | None = None, zorder: float = 2) -> Line2D:
+def draw_group(
+    ax: Axes,
+    lines: Sequence[Line],
+    color: str,
+    label: str | None = None,
+    zorder: float = 2,
+    aggregated: tuple[Array, Array, Array, Array] | None = None,
+) -> Line2D:
     """Draw the lines of a group's seeds: a single one bold, several ones thin below their bold mean.
 
-    Returns:
-        The bold line, which has the label.
+    `aggregated` is what `aggregate` returns for several lines, if it is known. Return the bold line.
     """
     bold: dict[str, Any] = {"color": color, "linewidth": 2, "zorder": zorder}
     thin: dict[str, Any] = {"color": color, "zorder": zorder - 0.5}
@@ -120,11 +126,19 @@ def draw_group(ax: Axes, lines: Sequence[Line], color: str, label: str | None = 
     if len(lines) > 1:
         for line in lines:
             ax.plot(*line, linewidth=0.7, alpha=0.4, marker=_marker(line[0]), markersize=2, **thin)
-        xs, ys, low, high = aggregate(lines)
+        xs, ys, low, high = aggregated or aggregate(lines)
         marked = len(xs) == 1
         if len(xs) > 1:
-            ax.fill_between(xs, low, high, alpha=0.18, linewidth=0, **thin)
+            ax.fill_between(xs, low, high, zorder=zorder - 0.5, **band_style(color, len(lines)))
     return ax.plot(xs, ys, label=label, marker="o" if marked else None, markersize=4, **bold)[0]
+
+
+def band_style(color: str, seeds: int) -> dict[str, Any]:
+    """Return the style of an interval's band, which has dashed bounds for few seeds."""
+    if seeds >= FEW_SEEDS:
+        return {"color": color, "alpha": 0.18, "linewidth": 0}
+    face, edge = (matplotlib.colors.to_rgba(color, alpha) for alpha in (0.1, 0.6))
+    return {"facecolor": face, "edgecolor": edge, "linestyle": (0, (4, 3)), "linewidth": 0.8}
 
 
 def label_x(ax: Axes, x: str) -> None:

@@ -21,6 +21,7 @@ from .drawing import COLORS
 Array = NDArray[np.float64]
 
 MOST_KEYS = 6  # in the label of a group
+MOST_LETTERS = 36  # in the short name of a group
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +54,7 @@ class ReportedRun:
 class Entry:
     """Run in a report, possibly incomplete or damaged."""
 
-    name: str  # path relative to the given folder
+    name: str  # path relative to the report's root
     run: ReportedRun  # a damaged run has an empty configuration or no columns
     state: str
     why: str
@@ -65,7 +66,6 @@ class Entry:
 class Group:
     """Runs that differ only in the seed."""
 
-    letter: str
     color: str
     label: str  # distinguishes it from other groups
     env: str
@@ -73,11 +73,17 @@ class Group:
     metric: str  # compared between groups
     scores: Array  # [R], last value of each run that has one
 
+    @property
+    def short_name(self) -> str:
+        """Return the label, without its middle if it is long."""
+        return self.label if len(self.label) <= MOST_LETTERS else f"{self.label[:21]}…{self.label[-14:]}"
+
 
 @dataclass(frozen=True, eq=False)
 class ReportData:
     """Everything that a report shows."""
 
+    root: Path  # contains all runs and sweeps
     entries: list[Entry]
     sweeps: list[Path]
     notes: dict[str, list[str]]  # problem -> names of runs
@@ -103,25 +109,22 @@ def gather(folders: Sequence[Path]) -> ReportData:
     Raises:
         ConfigError: a folder does not exist, or contains neither a run nor a sweep.
     """
-    sweeps = list(dict.fromkeys(sweep for folder in folders for sweep in find_sweeps(folder)))
-    found: dict[Path, str] = {}
-    places: dict[Path, Path] = {}
+    sweeps = list(dict.fromkeys(_absolute(sweep) for folder in folders for sweep in find_sweeps(folder)))
+    found: dict[Path, Path] = {}
     for folder in folders:
         try:
-            runs = find_runs(folder)
+            for run in find_runs(folder):
+                found.setdefault(run.resolve(), _absolute(run))
         except PaddockError:
             # A sweep that has just started has no run yet.
-            if not any(folder in (sweep, *sweep.parents) for sweep in sweeps):
+            if not any(_absolute(folder) in (sweep, *sweep.parents) for sweep in sweeps):
                 raise
-            continue
-        for run in runs:
-            if places.setdefault(run.resolve(), run) is run:
-                found[run] = _name(run, folder, len(folders))
-    states = read_states(list(found))
+    root = Path(os.path.commonpath([_absolute(folder) for folder in folders]))
+    root = root.parent if root in found.values() else root
+    states = read_states(list(found.values()))
     notes: dict[str, list[str]] = {}
     entries = [
-        _read(run, name, *states[run], any(sweep in run.parents for sweep in sweeps), notes)
-        for run, name in found.items()
+        _read(run, root, *states[run], any(sweep in run.parents for sweep in sweeps), notes) for run in found.values()
     ]
     started = {
         entry.run: entry.name for entry in entries if not entry.in_sweep and entry.run.columns and entry.run.config
@@ -130,7 +133,7 @@ def gather(folders: Sequence[Path]) -> ReportData:
     if repeats:
         problem = "counted once, since they repeat the settings and seed of another run"
         notes[problem] = [f"{started[repeat]} (of {started[other]})" for repeat, other in repeats.items()]
-    return ReportData(entries, sweeps, notes)
+    return ReportData(root, entries, sweeps, notes)
 
 
 def choose_metric(entries: Sequence[Entry], asked: str | None) -> str:
@@ -152,17 +155,17 @@ def group(entries: Sequence[Entry], metric: str) -> list[Group]:
     repeats = find_repeats(list(started))
     every = sort_groups(group_by_seed([run for run in started if run not in repeats]), metric)
     labels = label_groups(every, with_env=False)
+    numbers = {label: k for k, label in enumerate(dict.fromkeys(labels))}  # one colour on all environments
     return [
         Group(
-            _letter(k),
-            COLORS[k % len(COLORS)],
+            COLORS[numbers[label] % len(COLORS)],
             label,
             same[0].env,
             [started[run] for run in same],
             metric,
             np.array([score for run in same if (score := run.last(metric)) is not None]),
         )
-        for k, (same, label) in enumerate(zip(every, labels, strict=True))
+        for same, label in zip(every, labels, strict=True)
     ]
 
 
@@ -216,32 +219,35 @@ def label_groups(groups: Sequence[list[ReportedRun]], *, with_env: bool = True) 
     envs = {name["env"] for name in names} if with_env else ()
     labels = []
     for name, keys in zip(names, find_differences(names, settings), strict=True):
-        listed = [f"{key}={format_value(value)}" for key, value in keys.items()]
+        listed = [f"{key}={format_value(shorten_path(value))}" for key, value in keys.items()]
         more = [f"and {len(listed) - MOST_KEYS} more"] if len(listed) > MOST_KEYS else []
         labels.append(", ".join([name["algo"], *([name["env"]] if len(envs) > 1 else []), *listed[:MOST_KEYS], *more]))
     return labels
 
 
-def _read(run: Path, name: str, state: str, why: str, in_sweep: bool, notes: dict[str, list[str]]) -> Entry:
+def shorten_path(value: Any) -> Any:
+    """Return the last two components of an absolute path, and other values unchanged."""
+    absolute = isinstance(value, str) and os.path.isabs(value)
+    return os.path.join(*Path(value).parts[-2:]) if absolute else value
+
+
+def _read(path: Path, root: Path, state: str, why: str, in_sweep: bool, notes: dict[str, list[str]]) -> Entry:
+    name = os.path.relpath(path, root)
     config: dict[str, Any] = {}
     columns: dict[str, Array] = {}
     wrong = None
     try:
-        config = read_settings(run)
-        columns = read_columns(run)
+        config = read_settings(path)
+        columns = read_columns(path)
         if EVALUATION not in columns:
             wrong = "no evaluation yet" if columns else "no metrics yet"
     except FolderError as error:
-        wrong = " ".join(str(error).split()) if (run / "config.yaml").exists() else "not started"
+        wrong = " ".join(str(error).split()) if (path / "config.yaml").exists() else "not started"
     if wrong is not None:
-        notes.setdefault(wrong, []).append(name)
-    return Entry(name, ReportedRun(run, config, columns), state, why, read_json(run / "provenance.json"), in_sweep)
+        notes.setdefault(wrong.replace(f"{root}{os.sep}", ""), []).append(name)
+    why = why.replace(f"{root}{os.sep}", "")
+    return Entry(name, ReportedRun(path, config, columns), state, why, read_json(path / "provenance.json"), in_sweep)
 
 
-def _name(run: Path, folder: Path, folders: int) -> str:
-    return str(run) if folders > 1 or run == folder else os.path.relpath(run, folder)
-
-
-def _letter(k: int) -> str:
-    """Return A, B, ... Z, AA, AB, ..."""
-    return (_letter(k // 26 - 1) if k >= 26 else "") + chr(65 + k % 26)
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))

@@ -149,7 +149,7 @@ def test_policies_of_a_league_meet_and_have_curves(league: Path, main: Any) -> N
     _, pictures = read_pictures(ReportedRun(league, read_config(league), read_columns(league)))
     curves: list[Any] = pictures["elo"]("ppo").axes[0].get_legend_handles_labels()[0]
     assert [curve.get_label() for curve in curves] == ["main", "exploiter"]
-    assert [curve[0].get_xdata().tolist() for curve in curves] == [[0, 1, 2]] * 2
+    assert [curve.get_xdata().tolist() for curve in curves] == [[0, 1, 2]] * 2
     code, out, _ = main(league, "players=random", "episodes=2")
     assert code == 0 and {line.split()[0] for line in out.splitlines() if "@2  " in line} == {"main@2", "exploiter@2"}
     run = paddock.load(league)

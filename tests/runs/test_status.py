@@ -355,7 +355,7 @@ def test_links_to_runs_are_followed(status: Main, tmp_path: Path, monkeypatch: p
     (runs / "1").symlink_to("9")
     assert find_runs(runs) == find_runs(runs, links) == [runs / "9", runs / "10"]
     assert status("runs/9", "./runs/9", str(runs / "9"), "runs/1")[1].splitlines()[-1] == "1 done"
-    assert [entry.name for entry in gather([runs / "10", links, runs]).entries] == [str(runs / n) for n in ("10", "9")]
+    assert [entry.run.path for entry in gather([runs / "10", links, runs]).entries] == [runs / n for n in ("10", "9")]
 
 
 def test_settings_alone_are_no_run(tmp_path: Path) -> None:

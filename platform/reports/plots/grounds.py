@@ -55,7 +55,8 @@ def draw_grounds(history: History, title: str) -> Figure:
         for corners in boxes:
             ax.fill(*corners.T, facecolor=STONE, edgecolor=STONE, linewidth=0.5, zorder=2)
         earth = EARTH if life.retired is None else FORMER_EARTH
-        ax.fill_between(x, y, low, facecolor=earth, edgecolor="black", linewidth=0.4, zorder=3)
+        ax.fill_between(x, y, low, facecolor=earth, linewidth=0, zorder=3)
+        ax.plot(x, y, label=f"niche {life.number}", color="black", linewidth=0.4, zorder=3)
         ax.set_title(_describe(life), fontsize=7.5, loc="left", pad=2)
         ax.set_aspect(stretch)
         ax.set_xlim(x[0], x[0] + length)

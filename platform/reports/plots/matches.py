@@ -38,12 +38,11 @@ def draw_elo(matches: Mapping[str, Any], title: str) -> Figure:
     figure = new_figure(9, 4.5)
     ax = figure.subplots()
     own, others = _own(matches), [k for k, player in enumerate(matches["players"]) if player["iteration"] is None]
-    styles: dict[str, Any] = {"markersize": 4, "linewidth": 1.6, "elinewidth": 0.9}
     for number, (population, which) in enumerate(own.items()):
         x, elo, low, high = (np.array([matches["players"][k][name] for k in which]) for name in ("iteration", *RATING))
-        ax.errorbar(
-            x, elo, (elo - low, high - elo), fmt="o-", color=COLORS[number % len(COLORS)], label=population, **styles
-        )
+        color = COLORS[number % len(COLORS)]
+        ax.plot(x, elo, "o-", color=color, label=population, markersize=4, linewidth=1.6)
+        ax.errorbar(x, elo, (elo - low, high - elo), fmt="none", ecolor=color, elinewidth=0.9)
     if len(own) > 1:
         ax.legend(frameon=False, fontsize="small")
     ours = {k for which in own.values() for k in which}

@@ -33,7 +33,8 @@ def draw_lineage(population: PopulationHistory, title: str) -> Figure:
     bar: dict[str, Any] = {"linewidth": min(0.5 * height / len(members) * 72, 11.0), "solid_capstyle": "butt"}
     for member in members:
         for first, last, span in ends[member]:
-            ax.plot([first - 0.5, last + 0.5], [row[member]] * 2, color=colors[span.origin], zorder=2, **bar)
+            label = f"member {member}, from {span.origin}"
+            ax.plot([first - 0.5, last + 0.5], [row[member]] * 2, color=colors[span.origin], label=label, **bar)
     taken = [
         (first - 0.5, row[span.source], row[member])
         for member in members
@@ -75,8 +76,8 @@ def draw_schedule(population: PopulationHistory, title: str) -> Figure:
     way = trace_back(population, leader)[::-1]
     for ax, name in zip(panels, names, strict=True):
         for member in population.spans:
-            _steps(ax, _ends(population, member), name, color=FAINT, linewidth=1, zorder=1)
-        _steps(ax, way, name, color=COLORS[0], linewidth=2.2, zorder=3)
+            _steps(ax, _ends(population, member), name, label=f"member {member}", color=FAINT, linewidth=1, zorder=1)
+        _steps(ax, way, name, label="last leader", color=COLORS[0], linewidth=2.2, zorder=3)
         if population.config.get("algo", {}).get("explore", {}).get(name, {}).get("log"):
             ax.set_yscale("log")
         ax.set_ylabel(name)

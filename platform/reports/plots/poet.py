@@ -48,7 +48,10 @@ def draw_lineage(history: History, title: str) -> Figure:
         end = now if life.retired is None else life.retired
         if life.parent is not None:
             ax.plot([life.born] * 2, [row[life.parent], row[number]], color=color, linewidth=0.8, zorder=1)
-        ax.plot([life.born, end], [row[number]] * 2, color=color, linewidth=thickness, zorder=2, solid_capstyle="butt")
+        name = f"niche {number}"
+        ax.plot(
+            [life.born, end], [row[number]] * 2, color=color, linewidth=thickness, solid_capstyle="butt", label=name
+        )
         ax.plot(life.born, row[number], "o", color=color, markersize=thickness + 1.5, zorder=3)
         ax.plot(end, row[number], "|" if life.retired else ">", color=color, markersize=thickness + 4, zorder=3)
         if life.solved is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import shlex
+import urllib.parse
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,36 +20,22 @@ from ...runs.provenance import format_command
 from ...runs.state import WRONG
 from ...runs.sweeps import label_runs
 from ...runs.units import duration, short
-from ..data import Entry, Group
+from ..data import Entry, Group, shorten_path
+from ..figures import picture
 from ..histories import read_pictures
-from ..page import (
-    Html,
-    bar,
-    code,
-    escape,
-    grid,
-    heading,
-    join,
-    key,
-    panel,
-    paragraph,
-    picture,
-    section,
-    table,
-    wide,
-)
-from .groups import list_marks
+from ..page import Cell, Code, Grid, Heading, Panel, Section, Table, Text, Video, group_cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TIMES = {  # metric -> label
-    "system/env_s": "environments",
-    "system/policy_s": "policy",
-    "system/learn_s": "learning",
-    "system/wait_s": "waiting for rollouts",
-    "system/eval_wait_s": "waiting for evaluations",
+SHARES = {  # metric -> label
+    "system/env_share": "environments",
+    "system/policy_share": "policy",
+    "system/learn_share": "learning",
+    "system/wait_share": "waiting",
+    "system/idle_share": "idle workers",
 }
+SPEED = "system/steps_per_s"
 TITLES = {
     "lineage": "Lineage",
     "grounds": "Grounds",
@@ -57,39 +44,28 @@ TITLES = {
     "elo": "Elo ratings",
     "points": "Points against each player",
 }
-MOST_BARS = 4  # in a line of a table
 MOST_HISTORIES = 3
 MOST_RUNS = 1000  # in a table
 VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm", ".webp": "image/webp"}
 MOST_VIDEOS = 12
 
 
-def show_speed(groups: Sequence[Group]) -> Html:
+def show_speed(groups: Sequence[Group]) -> Section:
     """Return a table of environment steps per second and of the time spent on each task."""
-    fast = [group for group in groups if _speeds(group)]
-    return section("Speed", "", list_marks(fast), _tabulate_times(fast)) if fast else Html("")
+    fast = [group for group in groups if _mean(group, SPEED) is not None]
+    rows = []
+    for metric, label in {SPEED: "steps/s", **SHARES}.items():
+        values = [_mean(group, metric) for group in fast]
+        format_value = short if metric == SPEED else "{:.0%}".format
+        if any(value is not None for value in values):
+            rows.append([label, *("–" if value is None else format_value(value) for value in values)])
+    note = "Means over iterations: environment steps per second, shares of the time of an iteration, and the idle share of the pool."
+    return Section("Speed", note, [Table(["", *map(group_cell, fast)], rows)] if fast else [])
 
 
-def _tabulate_times(groups: Sequence[Group]) -> Html:
-    shares: dict[str, list[float | None]] = {
-        **{label: [_share(group, name) for group in groups] for name, label in TIMES.items()},
-        "idle workers": [_idle(group) for group in groups],
-    }
-    show = bar if len(groups) <= MOST_BARS else "{:.0%}".format
-    rows = [
-        [label, *("–" if share is None else show(share) for share in row)]
-        for label, row in shares.items()
-        if any(share is not None for share in row)
-    ]
-    head = ("", *(key(group.letter, group.color) for group in groups))
-    speeds = ["steps/s, median", *(short(float(np.median(_speeds(group)))) for group in groups)]
-    note = "shares of iteration time; concurrent tasks may add up to more than 100 %"
-    return panel("Time per task", table(head, [speeds, *rows]), note)
-
-
-def show_histories(entries: Sequence[Entry]) -> list[Html]:
+def show_histories(entries: Sequence[Entry]) -> list[Section]:
     """Return the algorithm-specific pictures of a few runs, a section for each kind."""
-    pages: dict[str, list[Html]] = {}
+    blocks: dict[str, list[Heading | Panel | Text]] = {}
     left_out: list[str] = []
     shown = 0
     for entry in entries:
@@ -102,27 +78,27 @@ def show_histories(entries: Sequence[Entry]) -> list[Html]:
                 continue
             shown += 1
             drawn = [_draw_history(entry, name, draw, shown) for name, draw in pictures.items()]
-            pages.setdefault(title, []).extend([heading(entry.name), *drawn])
+            blocks.setdefault(title, []).extend([Heading(entry.name), *drawn])
         except PaddockError as error:
-            pages.setdefault("Histories", []).append(paragraph(f"{entry.name} cannot be drawn: {error}"))
+            blocks.setdefault("Histories", []).append(Text(f"{entry.name} cannot be drawn: {error}"))
     if left_out:
-        pages[next(reversed(pages))].append(paragraph(f"omitted to keep the page small: {', '.join(left_out)}"))
-    return [section(title, "", *drawn) for title, drawn in pages.items()]
+        blocks[next(reversed(blocks))].append(Text(f"omitted to keep the page small: {', '.join(left_out)}"))
+    return [Section(title, "", drawn) for title, drawn in blocks.items()]
 
 
-def _draw_history(entry: Entry, name: str, draw: Callable[[str], Figure], number: int) -> Html:
+def _draw_history(entry: Entry, name: str, draw: Callable[[str], Figure], number: int) -> Panel | Text:
     try:
         with matplotlib.rc_context({"svg.fonttype": "none"}):
             figure = draw(str(entry.run.settings.get("algo.name", "")).upper())
     except ConfigError as error:
-        return paragraph(f"{name} is omitted: {error}")
+        return Text(f"{name} is omitted: {error}")
     drawn = picture(figure, f"history{number}-{name}", f"{name} of {entry.name}")
-    return wide(TITLES.get(name, name), drawn, figure.get_figwidth())
+    return Panel(TITLES.get(name, name), drawn, width_in=figure.get_figwidth())
 
 
-def show_videos(entries: Sequence[Entry], most_mb: float) -> Html:
+def show_videos(entries: Sequence[Entry], most_mb: float) -> Section:
     """Embed the videos in run folders, and list those that are too large or too many."""
-    panels: list[Html] = []
+    panels: list[Panel] = []
     left_out: list[str] = []
     for entry in entries:
         for path in _find_videos(entry.run.path):
@@ -136,13 +112,9 @@ def show_videos(entries: Sequence[Entry], most_mb: float) -> Html:
             except OSError:  # deleted in the meantime
                 continue
             source = f"data:{VIDEOS[path.suffix]};base64,{base64.b64encode(content).decode()}"
-            if path.suffix == ".webp":
-                shown = f'<img src="{source}" alt="{escape(name)}">'
-            else:
-                shown = f'<video src="{source}" controls loop muted playsinline></video>'
-            panels.append(panel(name, Html(shown)))
-    note = f"omitted (videos_mb={most_mb:g}, at most {MOST_VIDEOS}): {', '.join(left_out)}" if left_out else ""
-    return section("Videos", "", grid(panels), paragraph(note) if note else "")
+            panels.append(Panel(name, Video(name, source)))
+    omitted = f"omitted (videos_mb={most_mb:g}, at most {MOST_VIDEOS}): {', '.join(left_out)}"
+    return Section("Videos", "", [*([Grid(panels)] if panels else []), *([Text(omitted)] if left_out else [])])
 
 
 def _find_videos(run: Path) -> list[Path]:
@@ -151,18 +123,24 @@ def _find_videos(run: Path) -> list[Path]:
     return sorted(path for path in found if path.suffix in VIDEOS and path.is_file())
 
 
-def list_runs(entries: Sequence[Entry], metric: str) -> Html:
-    """Return a table of runs with their states, and the settings in which those of a sweep differ."""
+def list_runs(entries: Sequence[Entry], metric: str, base: Path) -> Section:
+    """Return a table of runs with their states, and the settings in which those of a sweep differ.
+
+    Args:
+        entries: the runs.
+        metric: their score.
+        base: the folder of the page, to which links are relative.
+    """
     labels = label_runs({entry.run.path: entry.run.config for entry in entries})
     rows = []
     for entry in entries[:MOST_RUNS]:
-        state = Html(f'<span class="bad">{entry.state}</span>') if entry.state in WRONG else entry.state
+        link = urllib.parse.quote(os.path.relpath(entry.run.path, base)) + "/"
         seconds, score = entry.run.last("system/seconds"), entry.run.last(metric)
         rows.append(
             [
-                entry.name,
+                Cell(entry.name, link=link),
                 *([labels.get(entry.run.path, "")] if any(labels.values()) else []),
-                state,
+                Cell(entry.state, kind="bad" if entry.state in WRONG else ""),
                 entry.run.config.get("seed", "–"),
                 *("–" if (v := entry.run.last(name)) is None else short(v) for name in ("iteration", "step")),
                 "–" if score is None else short(score),
@@ -171,7 +149,7 @@ def list_runs(entries: Sequence[Entry], metric: str) -> Html:
             ]
         )
     origins = [
-        f"{entry.name} started from the policy of {origin['run']} at iteration {origin['iteration']:,} "
+        f"{entry.name} started from the policy of {shorten_path(origin['run'])} at iteration {origin['iteration']:,} "
         f"({origin['step']:,} steps of {origin['algorithm']} on {origin['environment']})"
         for entry in entries[:MOST_RUNS]
         if (origin := entry.provenance.get("init_from"))
@@ -180,44 +158,29 @@ def list_runs(entries: Sequence[Entry], metric: str) -> Html:
     words = (*range(len(head)), len(head) + 5)
     head += ["seed", "iteration", "steps", "score", "time", "why"]
     note = f"the first {MOST_RUNS} of {len(entries)}" if len(entries) > MOST_RUNS else ""
-    return section("Runs", note, table(head, rows, words) if rows else "", *map(paragraph, origins))
+    return Section("Runs", note, [Table(head, rows, words), *map(Text, origins)] if rows else [])
 
 
-def list_commands(entries: Sequence[Entry]) -> Html:
+def list_commands(entries: Sequence[Entry]) -> Section:
     """Return the exact commands, grouped by commit."""
     by_commit: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         if entry.provenance:
             by_commit[str(entry.provenance.get("commit") or "unknown")].append(entry)
-    blocks: list[Html] = []
+    blocks: list[Heading | Text | Code] = []
     for commit, same in by_commit.items():
         edited = sum((entry.run.path / "code.diff").exists() for entry in same)
         edits = f", with uncommitted changes (code.diff) in {edited} of the folders" if edited else ""
         first = same[0].provenance
         machine = f"Python {first.get('python', '?')} on {first.get('host', '?')} ({first.get('cpu', '?')})"
         commands = dict.fromkeys(format_command(shlex.split(entry.provenance.get("command", "?"))) for entry in same)
-        blocks.append(heading(f"Commit {commit[:12]}"))
-        blocks.append(paragraph(f"{commit}{edits}; first run on {machine}, {first.get('started', '?')}"))
-        blocks.append(code(*list(commands)[:MOST_RUNS]))
-    return section("Commands", "", join(blocks))
+        about = f"{commit}{edits}; first run on {machine}, {first.get('started', '?')}"
+        blocks += [Heading(f"Commit {commit[:12]}"), Text(about), Code(list(commands)[:MOST_RUNS])]
+    return Section("Commands", "", blocks)
 
 
-def _speeds(group: Group) -> list[float]:
-    columns = [entry.run.columns.get("system/steps_per_s") for entry in group.entries]
-    return [float(np.nanmedian(column)) for column in columns if column is not None and np.isfinite(column).any()]
-
-
-def _share(group: Group, name: str) -> float | None:
-    """Return the share of a time metric in the iteration time of all runs."""
-    columns = [entry.run.columns for entry in group.entries if name in entry.run.columns]
-    whole = sum(float(np.nansum(c["system/iteration_s"])) for c in columns if "system/iteration_s" in c)
-    return sum(float(np.nansum(c[name])) for c in columns) / whole if whole else None
-
-
-def _idle(group: Group) -> float | None:
-    values = [
-        np.nanmean(c)
-        for e in group.entries
-        if np.isfinite(c := e.run.columns.get("system/idle_share", np.array([np.nan]))).any()
-    ]
-    return float(np.mean(values)) if values else None
+def _mean(group: Group, metric: str) -> float | None:
+    """Return the mean of a metric over the iterations of all runs; None without values."""
+    nothing = np.empty(0)
+    values = np.concatenate([entry.run.columns.get(metric, nothing) for entry in group.entries])
+    return float(np.nanmean(values)) if np.isfinite(values).any() else None

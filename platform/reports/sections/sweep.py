@@ -17,7 +17,8 @@ from ...sweep.study import StudySettings, open_study, read_trials
 from ...sweep.summary import best_trials, count_ends
 from ...sweep.trial import Note
 from ..drawing import COLORS, GREY, mark_whole, name_rows
-from ..page import INK, Html, axes, code, grid, heading, panel, picture, section, table
+from ..figures import INK, Picture, Series, axes, picture
+from ..page import Code, Grid, Heading, Panel, Section, Table, Text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,8 +32,13 @@ MOST_PARAMETERS = 7  # in a picture
 MOST_TRIALS = 500  # in a table
 
 
-def describe(folder: Path, k: int) -> Html:
+def describe(folder: Path, name: str, k: int) -> Section:
     """Return the section about a sweep.
+
+    Args:
+        folder: the sweep.
+        name: its path relative to the report's root.
+        k: its number in the page.
 
     Raises:
         PaddockError: its study cannot be read.
@@ -41,29 +47,29 @@ def describe(folder: Path, k: int) -> Html:
     trials = study.get_trials(deepcopy=False)
     aims = ", ".join(f"{direction} {metric}" for metric, direction in about.objectives.items())
     metrics = list(about.objectives)
-    elements = [code(about.command)]
+    blocks: list[Code | Heading | Grid | Table | Text] = [Code([about.command])]
     if any(trial.state.name == "COMPLETE" for trial in trials):
         importances, why_not = _importances(study)
         panels = _pictures(study, trials, metrics, importances, f"sweep{k}")
         if why_not:
-            panels.append(panel("Importances", "", why_not))
-        elements += [_best(study, folder, about), grid(panels)]
-    elements += [heading("Trials"), _table(folder, metrics)] if trials else []
-    return section(f"Sweep: {folder}", f"{aims}; {count_ends(trials) or 'no trial yet'}.", *elements)
+            panels.append(Panel("Importances", Text(why_not)))
+        blocks += [*_best(study, folder, about), Grid(panels)]
+    blocks += [Heading("Trials"), *_tabulate(folder, metrics)] if trials else []
+    return Section(f"Sweep: {name}", f"{aims}; {count_ends(trials) or 'no trial yet'}.", blocks)
 
 
-def _best(study: Study, folder: Path, about: StudySettings) -> Html:
-    elements: list[Html] = []
+def _best(study: Study, folder: Path, about: StudySettings) -> list[Heading | Code]:
+    blocks: list[Heading | Code] = []
     best = best_trials(study)
     for trial in best[:5]:
         values = zip(about.objectives, trial.values or (), strict=False)
         reached = ", ".join(f"{metric} {short(value)}" for metric, value in values)
         note = Note.read(folder / str(trial.number))
-        elements.append(heading(f"Best: trial {trial.number}, {reached}"))
-        elements.append(code(format_main_command([*about.sources, *about.fixed, *(note.overrides if note else ())])))
+        command = format_main_command([*about.sources, *about.fixed, *(note.overrides if note else ())])
+        blocks += [Heading(f"Best: trial {trial.number}, {reached}"), Code([command])]
     if len(best) > 5:
-        elements.append(heading(f"and {len(best) - 5} more on the Pareto front"))
-    return Html("".join(elements))
+        blocks.append(Heading(f"and {len(best) - 5} more on the Pareto front"))
+    return blocks
 
 
 def _pictures(
@@ -72,21 +78,21 @@ def _pictures(
     metrics: Sequence[str],
     importances: Mapping[str, float],
     name: str,
-) -> list[Html]:
+) -> list[Panel]:
     done = [trial for trial in trials if trial.state.name == "COMPLETE"]
     signs = [1.0 if direction.name == "MAXIMIZE" else -1.0 for direction in study.directions]
     panels = [
-        panel("History", _draw_history(trials, j, signs[j], f"{name}-history{j}"), f"{metric} by trial number")
+        Panel("History", _draw_history(trials, j, signs[j], f"{name}-history{j}"), f"{metric} by trial number")
         for j, metric in enumerate(metrics)
     ]
     if importances:
         drawn = _draw_importances(importances, f"{name}-importances")
-        panels.append(panel("Importances", drawn, f"of parameters for {metrics[0]} (PED-ANOVA)"))
+        panels.append(Panel("Importances", drawn, f"of parameters for {metrics[0]} (PED-ANOVA)"))
     names = list(importances) or list(dict.fromkeys(key for trial in done for key in trial.params))
     whole = [trial for trial in done if all(key in trial.params for key in names[:MOST_PARAMETERS])]
     if len(names) > 1 and len(whole) > 1:
         drawn = _draw_coordinates(whole, names[:MOST_PARAMETERS], signs[0], f"{name}-coordinates")
-        panels.append(panel("Parameters", drawn, f"one line per trial; darker is better ({metrics[0]})"))
+        panels.append(Panel("Parameters", drawn, f"one line per trial; darker is better ({metrics[0]})"))
     return panels
 
 
@@ -101,7 +107,7 @@ def _importances(study: Study) -> tuple[dict[str, float], str]:
         return {}, f"not available: {error}"
 
 
-def _draw_history(trials: Sequence[FrozenTrial], j: int, sign: float, name: str) -> Html:
+def _draw_history(trials: Sequence[FrozenTrial], j: int, sign: float, name: str) -> Picture:
     ax = axes()
     done = [trial for trial in trials if trial.state.name == "COMPLETE"]
     pruned = [trial for trial in trials if trial.state.name == "PRUNED" and trial.intermediate_values]
@@ -113,21 +119,24 @@ def _draw_history(trials: Sequence[FrozenTrial], j: int, sign: float, name: str)
     best = sign * np.maximum.accumulate(sign * y)
     ax.step(x, best, where="post", color=ORANGE, linewidth=1.8, label="best so far")
     ax.set_xlabel("trial")
+    ax.set_ylabel("value")
     mark_whole(ax.xaxis)
     ax.legend(frameon=False, fontsize=8.5, labelcolor=INK)
     return picture(ax.figure, name, "optimization history")
 
 
-def _draw_importances(importances: Mapping[str, float], name: str) -> Html:
+def _draw_importances(importances: Mapping[str, float], name: str) -> Picture:
     shown = dict(list(importances.items())[: 2 * MOST_PARAMETERS])
     ax = axes(height_in=max(0.34 * len(shown) + 0.7, 1.6))
     ax.barh(range(len(shown)), list(shown.values()), color=BLUE, height=0.6)
     name_rows(ax, [_short_name(key) for key in shown], parse_math=False)
     ax.set_xlabel("importance")
-    return picture(ax.figure, name, "importances of parameters")
+    columns = {"parameter": list(shown), "importance": list(shown.values())}
+    series = Series({}, columns, "importance", np.arange(len(shown)), BLUE)
+    return picture(ax.figure, name, "importances of parameters", [series])
 
 
-def _draw_coordinates(trials: Sequence[FrozenTrial], names: Sequence[str], sign: float, name: str) -> Html:
+def _draw_coordinates(trials: Sequence[FrozenTrial], names: Sequence[str], sign: float, name: str) -> Picture:
     ax = axes(height_in=3.1)
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
@@ -140,7 +149,17 @@ def _draw_coordinates(trials: Sequence[FrozenTrial], names: Sequence[str], sign:
     ax.set_xticks(range(len(names)), [_short_name(key) for key in names], parse_math=False, rotation=20, ha="right")
     ax.set_yticks([])
     ax.set_xlim(-0.15, len(names) - 0.5)
-    return picture(ax.figure, name, "parallel coordinates of parameters")
+    series = [
+        Series(
+            {"trial": f"trial {trial.number}"},
+            {"parameter": names, "value": [_text(trial.params[key]) for key in names]},
+            np.arange(len(names)),
+            heights[:, k],
+            matplotlib.colors.to_hex(colors(ranks[k])),
+        )
+        for k, trial in enumerate(trials)
+    ]
+    return picture(ax.figure, name, "parallel coordinates of parameters", series)
 
 
 def _place(ax: Axes, k: int, key: str, trials: Sequence[FrozenTrial]) -> Array:
@@ -162,7 +181,7 @@ def _place(ax: Axes, k: int, key: str, trials: Sequence[FrozenTrial]) -> Array:
     return np.array(heights)
 
 
-def _table(folder: Path, metrics: Sequence[str]) -> Html:
+def _tabulate(folder: Path, metrics: Sequence[str]) -> list[Table | Text]:
     import polars as pl
 
     frame = read_trials(folder)
@@ -171,8 +190,8 @@ def _table(folder: Path, metrics: Sequence[str]) -> Html:
     words = [k for k, name in enumerate(names) if frame[name].dtype == pl.String]
     rows = [[_cell(name, row[name]) for name in names] for row in frame.head(MOST_TRIALS).iter_rows(named=True)]
     left_out = f"the first {MOST_TRIALS} of {frame.height} trials; " if frame.height > MOST_TRIALS else ""
-    note = Html(f'<p class="dim">{left_out}paddock.sweep.study.read_trials returns all of them</p>') if left_out else ""
-    return Html(f"{table(head, rows, words)}{note}")
+    note = [Text(f"{left_out}paddock.sweep.study.read_trials returns all of them")] if left_out else []
+    return [Table(head, rows, words), *note]
 
 
 def _cell(name: str, value: Any) -> str:

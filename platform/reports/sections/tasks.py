@@ -7,34 +7,33 @@ from numpy.typing import NDArray
 
 from ...runs.units import short
 from .. import statistics
+from ..curves import FEW_SEEDS, band_style
 from ..data import Group
-from ..page import Html, axes, grid, key, panel, picture, section, table
+from ..figures import Picture, Series, axes, picture
+from ..page import Cell, Grid, Panel, Section, Table, group_cell
 
 Array = NDArray[np.float64]
 
 
-def compare_over_tasks(groups: Sequence[Group]) -> Html:
+def compare_over_tasks(groups: Sequence[Group]) -> Section:
     """Return the section about groups that were run on several common environments; empty without any."""
     methods = normalize(groups)
-    if not methods:
-        return Html("")
     rows = [
         [
-            key(first.letter, first.color),
-            first.label,
+            group_cell(first),
             "×".join(map(str, matrix.shape)),
             short(float(statistics.interquartile_mean(matrix))),
-            span(statistics.interval(matrix)),
+            span(matrix),
         ]
         for first, matrix in methods
     ]
-    head = ("", "group", "runs × environments", "IQM", "95 % interval")
-    drawn = draw_profile([(first.color, matrix) for first, matrix in methods], "profile-tasks")
-    note = (
-        "Scores are normalized by the lowest (0) and highest (1) run on each environment; marks are those of the first."
-    )
-    profile = panel("Performance profile", drawn, "share of runs above a score")
-    return section("Several environments", note, table(head, rows, words=(0, 1)), grid([profile]))
+    head = ("group", "runs × environments", "IQM", "95 % interval")
+    note = "Scores are normalized by the lowest (0) and highest (1) run on each environment."
+    blocks: list[Table | Grid] = []
+    if methods:
+        profile = Panel("Performance profile", draw_profile(methods, "profile-tasks"), "share of runs above a score")
+        blocks = [Table(head, rows), Grid([profile])]
+    return Section("Several environments", note, blocks)
 
 
 def normalize(groups: Sequence[Group]) -> list[tuple[Group, Array]]:
@@ -75,24 +74,35 @@ def _split_settings(group: Group) -> tuple[str, str]:
     return repr(env), repr(others)
 
 
-def draw_profile(series: Sequence[tuple[str, Array]], name: str) -> Html:
-    """Draw performance profiles of scores [R, N], each in its colour, with their intervals."""
+def draw_profile(groups: Sequence[tuple[Group, Array]], name: str) -> Picture:
+    """Draw performance profiles of groups with scores [R, N], and their intervals."""
     ax = axes()
-    every = np.concatenate([matrix.ravel() for _, matrix in series])
+    every = np.concatenate([matrix.ravel() for _, matrix in groups])
     margin = 0.05 * (np.ptp(every) or 1.0)
     thresholds = np.linspace(every.min() - margin, every.max() + margin, 120)
-    for color, matrix in series:
+    series: list[Series] = []
+    for group, matrix in groups:
         share, low, high = statistics.performance_profile(matrix, thresholds)
-        ax.plot(thresholds, share, color=color, linewidth=1.8, drawstyle="steps-post")
+        ax.plot(thresholds, share, color=group.color, linewidth=1.8, drawstyle="steps-post")
+        columns = {"score": thresholds, "share of runs above": share}
         if len(matrix) > 1:
-            ax.fill_between(thresholds, low, high, color=color, alpha=0.15, linewidth=0, step="post")
+            ax.fill_between(thresholds, low, high, step="post", **band_style(group.color, len(matrix)))
+            columns |= {"low": low, "high": high}
+        series.append(Series({"group": group.label}, columns, "score", "share of runs above", group.color))
     ax.set_ylim(-0.02, 1.04)
     ax.set_xlabel("score")
     ax.set_ylabel("share of runs above")
-    return picture(ax.figure, name, "performance profile")
+    return picture(ax.figure, name, "performance profile", series)
 
 
-def span(bounds: tuple[Array, Array]) -> str:
-    """Format an interval."""
-    low, high = map(float, bounds)
-    return f"{short(low)} to {short(high)}" if np.isfinite(low) else "one seed"
+def span(scores: Array) -> Cell:
+    """Format the interval of scores [R, N], with a warning for few seeds."""
+    if len(scores) < 2:
+        return Cell("one seed", kind="dim")
+    low, high = map(float, statistics.interval(scores))
+    return Cell(f"{short(low)} to {short(high)}", warning=warning(len(scores)))
+
+
+def warning(seeds: int) -> str:
+    """Return the mark of an interval of few seeds; empty for a single one, which has no interval, and for enough."""
+    return f"{seeds} seeds" if 1 < seeds < FEW_SEEDS else ""
