@@ -9,7 +9,7 @@ import re
 import struct
 import subprocess
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from mirrored import rows_of, run_code
 
 from paddock.tracking.console import CLEAR, Console, LiveLine
 from paddock.tracking.messages import NAME, early_warnings, messages
+
+Numbers = Mapping[str, float]
 
 
 class Clock:
@@ -70,7 +72,7 @@ def test_evaluation_of_an_earlier_iteration_names_it() -> None:
     assert shown == ["eval return 7", "eval return 7 (iteration 1)", "eval return 8 (iteration 2)"]
 
 
-def last_line(budget: dict[str, float], start: dict[str, float], *metrics: dict[str, float]) -> str:
+def last_line(budget: Numbers, start: Numbers, *metrics: Numbers) -> str:
     out = io.StringIO()
     console = Console(out, io.StringIO(), budget)
     console.begin(start.get("seconds", 0.0), start)
@@ -124,7 +126,7 @@ def test_progress_is_one_line_on_a_terminal_that_is_cleared(
     assert out.getvalue() == "frame 200\n"
 
 
-def on_terminal(use: Callable[[Console, Clock], None], columns: int = 80, **budget: float) -> list[str]:
+def on_terminal(use: Callable[[Console, Clock], None], budget: Numbers, columns: int = 80) -> list[str]:
     """Return the texts written to a terminal, which reads only after the end, between the clearings of the display."""
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -170,7 +172,7 @@ def xterm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("xterm")
 def test_terminal_shows_the_newest_row_below_the_messages() -> None:
-    texts = on_terminal(show_rows, steps=200_000)
+    texts = on_terminal(show_rows, {"steps": 200_000})
     assert texts.count("a worker was lost\n") == 1
     header, row, bar = plain(texts[-1])[1:]
     assert header.split() == ["iteration", "steps", "steps/s", "return", "best", "eval", "return", "at", "iter.", "ETA"]
@@ -180,7 +182,7 @@ def test_terminal_shows_the_newest_row_below_the_messages() -> None:
 
 @pytest.mark.usefixtures("xterm")
 def test_stopped_terminal_gets_no_outdated_rows() -> None:
-    frames = [text for text in on_terminal(show_rows, steps=200_000) if "iteration" in text]
+    frames = [text for text in on_terminal(show_rows, {"steps": 200_000}) if "iteration" in text]
     assert 1 < len(frames) < 100  # of 250 that were due; the kernel buffers some
 
 
@@ -190,29 +192,29 @@ def test_display_keeps_what_environments_print() -> None:
         console.status("starting workers")
         show_rows(console, clock)
 
-    for text in on_terminal(use)[:-1]:  # redrawing clears from the cursor down, which stays above the display
+    for text in on_terminal(use, {})[:-1]:  # redrawing clears from the cursor down, which stays above the display
         assert text.count("\x1b[A") in (0, text.count("\n")) and text.startswith("\n") == text.endswith("\x1b[A")
 
 
 @pytest.mark.usefixtures("xterm")
 @pytest.mark.parametrize("columns", [60, 25, 6])
 def test_display_fits_a_narrow_terminal(columns: int) -> None:
-    last = plain(on_terminal(show_rows, columns, steps=200_000)[-1])
+    last = plain(on_terminal(show_rows, {"steps": 200_000}, columns)[-1])
     assert len(last) == 4 and max(map(len, last)) < columns
 
 
 @pytest.mark.usefixtures("xterm")
 @pytest.mark.parametrize("budget", [{"iterations": 1000}, {"steps": 100_000}, {"minutes": 100 / 60}])
 def test_progress_bar_reaches_100_percent_at_the_budget(budget: dict[str, float]) -> None:
-    bar = plain(on_terminal(show_rows, **budget, **{"return": 7})[-1])[-1]
+    bar = plain(on_terminal(show_rows, {**budget, "return": 7})[-1])[-1]
     assert "━  100% of " in bar and bar.endswith(", or until eval return >= 7")
 
 
 @pytest.mark.usefixtures("xterm")
 def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "\x1b[32m" in on_terminal(show_rows, iterations=2000)[-1]
+    assert "\x1b[32m" in on_terminal(show_rows, {"iterations": 2000})[-1]
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[32m" not in on_terminal(show_rows, iterations=2000)[-1]
+    assert "\x1b[32m" not in on_terminal(show_rows, {"iterations": 2000})[-1]
 
 
 def test_closed_pipe_neither_stops_the_run_nor_its_exit_code(tmp_path: Path) -> None:
