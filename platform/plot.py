@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.envs.errors import ConfigError, PaddockError, nearest, require
 
-from .config.command import Readers, check_output, parse, read_count, read_names, run_command, write_output
+from .config.command import Readers, check_output, parse, read_names, run_command, write_output
 from .reports.curves import tabulate
 from .reports.data import ReportedRun, read_settings
 from .reports.drawing import encode_picture
@@ -65,7 +65,7 @@ Keys of curves:
 def read_size(text: str) -> tuple[float, float]:
     """Parse WIDTHxHEIGHT in inches."""
     width, height = map(float, text.split("x"))
-    if not (1 <= width <= 40 and 1 <= height <= 40):
+    if not (2 <= width <= 40 and 2 <= height <= 40):
         raise ValueError(text)
     return width, height
 
@@ -76,9 +76,9 @@ READERS: Readers = {
     "x": (str, "step, iteration or minutes"),
     "y": (read_names, "comma-separated names of metrics"),
     "label": (read_names, "comma-separated names of groups"),
-    "smooth": (read_count, "a number of points, at least 1"),
+    "smooth": (int, "a number of points"),
     "title": (str, "text"),
-    "size": (read_size, "WIDTHxHEIGHT in inches, such as 3.5x2.5, each from 1 to 40"),
+    "size": (read_size, "WIDTHxHEIGHT in inches, such as 3.5x2.5, each from 2 to 40"),
 }
 FORMATS = (".png", ".pdf", ".svg")
 CURVES = "curves"  # available for any run

@@ -308,6 +308,7 @@ BAD = {
     "not of POET": (("RUN", "show=lineage"), "allowed: curves; other pictures need"),
     "one of many": (("RUN", "NULL", "show=annecs"), "allowed: curves; other pictures need"),
     "too few labels": (("RUN", "label=A,B"), "label= needs 1 names but has 2"),
+    "no smoothing": (("RUN", "smooth=0"), "smooth=0 must be at least 1"),
     "no size": (("RUN", "size=3"), "size=WIDTHxHEIGHT in inches"),
     "table of a history": (("RUN", "show=lineage", "out=a.csv"), "allowed: curves"),
     "no number": (("NULL",), "no value of eval/return_mean has been logged yet"),

@@ -36,6 +36,7 @@ def collect(
 ) -> tuple[list[Curve], str]:
     """Return a curve per group and metric, without lines if there are none, and a title; for arguments see `draw`."""
     require(x in X_AXES, f"x={x} is not an axis; allowed: {', '.join(X_AXES)}")
+    require(smooth >= 1, f"smooth={smooth} must be at least 1 point")
     begun = [run for run in runs if run.columns]
     require(bool(begun), f"no run has metrics yet ({', '.join(str(run.path) for run in runs)}); wait for an iteration")
     repeats = find_repeats(begun)
@@ -111,7 +112,8 @@ def draw(
         if below:
             _name_lines(figure, named, loc="outside lower center", ncols=2)
         label_x(axes[-1], x)
-        _write_above(axes[0], default if title is None else title, [len(curve.lines) for curve in curves], smooth)
+        explained = explain_lines([len(curve.lines) for curve in curves], smooth)
+        _write_above(axes[0], default if title is None else title, explained, width, points)
     return figure
 
 
@@ -167,11 +169,10 @@ def _name_lines(place: Axes | Figure, lines: Sequence[Line2D], **how: Any) -> No
         text.set_parse_math(False)
 
 
-def _write_above(ax: Axes, title: str, seeds: Sequence[int], smooth: int) -> None:
-    """Write a title, and below it the explanation of the lines in small type."""
+def _write_above(ax: Axes, title: str, explained: str, width_in: float, points: float) -> None:
+    """Write a title, and below it an explanation of the lines in small type that fits the width."""
+    points *= 0.7
+    lines = textwrap.wrap(explained, max(int((width_in - 0.9) * 72 / (0.5 * points)), 20))
     place: dict[str, Any] = {"ha": "center", "va": "bottom", "transform": ax.transAxes, "color": GREY}
-    text = ax.text(0.5, 1.02, "", fontsize="x-small", **place)
-    letters = ax.figure.get_figwidth() * 72 / (0.56 * text.get_fontsize())  # in a line
-    lines = textwrap.wrap(explain_lines(seeds, smooth), int(letters))
-    text.set_text("\n".join(lines))
-    ax.set_title(title, pad=7 + 1.4 * text.get_fontsize() * len(lines), parse_math=False)
+    ax.text(0.5, 1.02, "\n".join(lines), fontsize=points, **place)
+    ax.set_title(title, pad=7 + 1.4 * points * len(lines), parse_math=False)
