@@ -11,6 +11,7 @@ from pathlib import Path
 from paddock.envs.errors import require
 
 from .config.command import Readers, parse, run_command
+from .runs.results import find_sweeps
 from .runs.state import WRONG, find_runs, read_run_states
 from .runs.table import print_table
 
@@ -28,6 +29,8 @@ For runs of a sweep, the column `with` shows their differences. States:
     requeued   started, waiting in Slurm's queue       done       budget reached
     stopped    by a signal                             failed     by an error
     lost       unfinished, and no process runs it      unknown    submitted, but squeue does not respond here
+
+A last line per sweep shows how many trials and runs of the finals have ended, and the estimated time left.
 """
 READERS: Readers = {"log": (int, "an integer")}
 
@@ -47,6 +50,10 @@ def _status(arguments: Sequence[str]) -> None:
     run_states = read_run_states(find_runs(*folders))
     within = folders[0] if len(folders) == 1 else Path(os.path.commonpath([folder.absolute() for folder in folders]))
     print_table(within, run_states, lines)
+    for sweep in dict.fromkeys(sweep for folder in folders for sweep in find_sweeps(folder)):
+        from .sweep.summary import describe_progress  # slow to import
+
+        print(describe_progress(sweep, run_states))
     over, busy = set[Path](), set[Path]()  # parents of unfinished runs, and of runs that are active
     for run_state in run_states:
         if run_state.state in ("stopped", "lost"):

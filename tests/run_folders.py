@@ -43,6 +43,7 @@ def write_sweep(folder: Path, trials: int = 3) -> Path:
     sweep: dict[str, Any] = {"study": "s", "storage": None, "objectives": objectives, "constraints": []}
     sweep |= {"pruner": "median", "pruner_options": {}, "fixed": ["algo=es"], "command": command}
     sweep |= {"sources": [], "num_envs": None, "parameters": ["algo.kind=a,b", "algo.rate=float"]}
+    sweep |= {"n_trials": trials, "finals": 0, "held_out": 0}
     (folder / "sweep.json").write_text(json.dumps(sweep))
     study = optuna.create_study(study_name="s", storage=open_storage(folder, None), direction="maximize")
     for k in range(trials):

@@ -153,6 +153,9 @@ class StudySettings:
     sources: Sequence[str]  # arguments that set config sources
     num_envs: int | None  # environments per trial; None if it does not affect results or is a parameter
     parameters: Sequence[str]  # see `space.format_parameters`
+    n_trials: int  # finished trials of the whole sweep, at most
+    finals: int  # finalists, at most
+    held_out: int  # runs on held-out seeds
 
     @classmethod
     def read(cls, folder: Path) -> StudySettings:

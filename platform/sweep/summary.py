@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ..config.command import display_path, format_main_command
 from ..runs.folder import read_json
 from ..runs.lazy_imports import optuna
+from ..runs.state import RunState
+from ..runs.units import duration
 from .finals import RESULT
 from .study import JOURNAL, StudySettings, hide_passwords
 from .trial import Note
@@ -60,6 +62,30 @@ def _measured(finals: dict[str, Any]) -> str:
         return f"winner of {len(finals['finalists'])} finalists"
     interval = f" [{bounds[0]:.6g}, {bounds[1]:.6g}]" if bounds else ""
     return f"{finals['metric']} {iqm:.6g}{interval} (IQM of {runs} held-out seeds)"
+
+
+def describe_progress(folder: Path, run_states: Sequence[RunState]) -> str:
+    """Describe what a sweep has done, and estimate the time left from the runs that have ended.
+
+    Args:
+        folder: the sweep's folder.
+        run_states: of the runs below it, among others.
+    """
+    about = StudySettings.read(folder)
+    ended = [one for one in run_states if one.state in ("done", "failed") and folder in one.run.parents]
+    trials = sum(one.run.parent == folder for one in ended)
+    rounds = max(about.finals.bit_length() - 1, 0)
+    total = about.n_trials + about.finals * rounds + about.held_out
+    text = f"sweep {about.study}: {trials} of {about.n_trials} trials"
+    if total > about.n_trials:
+        text += f", {len(ended) - trials} of {total - about.n_trials} runs of the finals"
+    if (folder / RESULT).exists() or len(ended) >= total:
+        return f"{text}; finished"
+    seconds = [one.metrics["system/seconds"] for one in ended if "system/seconds" in one.metrics]
+    active = sum(one.state == "running" and folder in one.run.parents for one in run_states)
+    if not seconds or not active:
+        return text
+    return f"{text}; about {duration((total - len(ended)) * sum(seconds) / len(seconds) / active)} left"
 
 
 def count_ends(trials: Sequence[FrozenTrial]) -> str:

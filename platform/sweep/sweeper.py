@@ -224,6 +224,9 @@ class OptunaSweeper(Sweeper):
             sources=format_source_arguments(self._config.hydra),
             num_envs=None if {"vec", NUM_ENVS} & {one.name for one in self._parameters} else count_envs(self._config),
             parameters=format_parameters(self._parameters),
+            n_trials=settings.n_trials,
+            finals=settings.count_finals(),
+            held_out=settings.count_held_out(),
         )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)

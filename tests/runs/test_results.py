@@ -232,7 +232,7 @@ def test_several_objectives_bear_the_names_of_their_metrics(tmp_path: Path) -> N
     url = f"sqlite:///{tmp_path / 'study.db'}"
     sweep: dict[str, Any] = {"study": "s", "storage": url, "objectives": objectives, "constraints": []}
     sweep |= {"pruner": "none", "pruner_options": {}, "fixed": [], "command": "python"}
-    sweep |= {"sources": [], "num_envs": None, "parameters": []}
+    sweep |= {"sources": [], "num_envs": None, "parameters": [], "n_trials": 1, "finals": 0, "held_out": 0}
     (tmp_path / "sweep.json").write_text(json.dumps(sweep))
     study = optuna.create_study(study_name="s", storage=url, directions=["maximize", "minimize"])
     study.tell(study.ask(), [3.0, 4.0])

@@ -10,7 +10,9 @@ from conftest import wait_until
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sweep_commands import SPACE, Desk, desk_fixture  # noqa: F401
 
+from paddock.runs.state import find_runs, read_run_states
 from paddock.sweep.finals import HELD_OUT, pick_finalists, read_finals, stand
+from paddock.sweep.summary import describe_progress
 
 FINALS = [SPACE, "hydra.sweeper.n_trials=4", "hydra.sweeper.finals=4", "hydra.sweeper.held_out=2"]
 
@@ -108,6 +110,7 @@ def test_killed_finals_resume_with_the_same_result(desk: Desk) -> None:
     assert len(runs) == 8 + 2 and f"best: trial {json.loads(expected)['winner']}," in out
     [again] = [row for row in read_finals(desk.sweep).iter_rows(named=True) if row["seed"] == HELD_OUT]
     assert again["held_out"] and again["trial"] == json.loads(expected)["winner"]
+    assert "4 of 4 trials, 10 of 10 runs" in describe_progress(desk.sweep, read_run_states(find_runs(desk.sweep)))
     desk.sweep.rename(desk.here / "first")
 
     def ended() -> int:
