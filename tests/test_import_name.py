@@ -121,7 +121,7 @@ def test_the_wheel_holds_one_package_with_every_file(wheel: Path) -> None:
         str(path.relative_to(ROOT)).removeprefix("platform/")
         for folder in FOLDERS
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".py", ".yaml", ".c", ".h") or path.name == "py.typed"
+        if path.suffix in (".py", ".yaml", ".c", ".h", ".html", ".css", ".js") or path.name == "py.typed"
     }
     assert held >= {f"paddock/{name}" for name in sources}
 

@@ -22,8 +22,6 @@ from run_folders import CONFIG, write, write_sweep
 from paddock.report import report
 from paddock.reports.curves import common_grid
 from paddock.reports.data import Group, gather, group
-from paddock.reports.page import Code
-from paddock.reports.sections.sweep import describe
 from paddock.reports.sections.tasks import normalize
 from paddock.runs.results import read_columns
 
@@ -240,11 +238,12 @@ def test_figures_show_and_save_the_metrics_of_the_runs(page: bytes, tree: Path, 
             for name, metric in (("x", "step"), ("y", "eval/return_mean")):
                 np.testing.assert_allclose([float(row[name]) for row in rows], columns[metric][evaluated], rtol=1e-8)
         mean = [row for row in table if (row["group"], row["seed"]) == (algo, "")]
-        assert all(float(row["low"]) <= float(row["iqm"]) <= float(row["high"]) for row in mean)
-    row = table[0]
-    shown = found["values"]["curves0-step"]
+        assert mean and all(float(row["low"]) <= float(row["iqm"]) <= float(row["high"]) for row in mean)
+    row, shown = table[0], found["values"]["curves0-step"]
     assert f"{row['group']}, seed {row['seed']}" in shown
-    assert "environment steps: " in shown and "eval/return_mean: " in shown
+    for label, name in (("environment steps", "x"), ("eval/return_mean", "y")):
+        (value,) = re.findall(rf"^{label}: (.*)$", shown, re.MULTILINE)
+        assert float(value.replace(",", "")) == pytest.approx(float(row[name]), rel=1e-4)
     images = {name: content for name, content in found["files"].items() if name.endswith(".svg")}
     assert len(images) == Reader(page).text.count("SVG")
     for content in images.values():
@@ -308,16 +307,6 @@ def test_scores_of_environments_are_normalized(tmp_path: Path) -> None:
     assert found == {"es": [[0, 0], [0.5, 1]], "ppo": [[1, 1], [0.5, 0.5]]}
     assert "Several environments" in Reader(report([tmp_path])).headings
     assert normalize([one for one in groups if one.env == "Cart"]) == []
-
-
-def test_best_command_of_a_sweep_is_shown(tmp_path: Path) -> None:
-    lines = [
-        line
-        for block in describe(write_sweep(tmp_path / "sweep"), "sweep", 0).blocks
-        if isinstance(block, Code)
-        for line in block.lines
-    ]
-    assert "python -m paddock algo=es algo.rate=0.1 algo.kind=a" in lines
 
 
 def test_repeated_seeds_count_once_and_are_named(tmp_path: Path) -> None:
