@@ -25,19 +25,15 @@ class Algorithm(Protocol):
 
     def plan(self) -> Generator[Metrics, None, None]:
         """Train; yield a row of metrics per iteration, with the keys `step` and `iteration`."""
-        ...
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that `load_state_dict` restores, as arrays and plain data."""
-        ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state of an algorithm with the same settings; training resumes bit-identically."""
-        ...
 
     def policy(self) -> Any:
         """Return the current policy, a `Policy`."""
-        ...
 
 
 @runtime_checkable
@@ -54,7 +50,6 @@ class DeclaresPlacement(Protocol):
     @property
     def plays_on_pool(self) -> bool:
         """True if environments run on the pool's workers instead of in this process."""
-        ...
 
 
 @runtime_checkable
@@ -63,7 +58,6 @@ class RecordsEvents(Protocol):
 
     def drain_events(self) -> Sequence[Mapping[str, Any]]:
         """Return the events since the last call; each is a row of `events.jsonl`."""
-        ...
 
 
 @runtime_checkable
@@ -72,7 +66,6 @@ class Describes(Protocol):
 
     def describe(self) -> Mapping[str, str]:
         """Return the lines of `dry_run=true`: name -> text."""
-        ...
 
 
 @runtime_checkable
@@ -88,7 +81,6 @@ class Evaluates(Protocol):
         Raises:
             Interrupted: the wait was interrupted; see `WaitsForEvaluations`.
         """
-        ...
 
 
 @runtime_checkable
@@ -97,7 +89,6 @@ class EvaluatesConcurrently(Protocol):
 
     def evaluated_policy(self) -> tuple[Any, int]:
         """Return the policy whose evaluation started last, and its iteration."""
-        ...
 
 
 @runtime_checkable
@@ -112,11 +103,9 @@ class WaitsForEvaluations(Protocol):
         Raises:
             Interrupted: aborts a wait in progress; `plan` catches it.
         """
-        ...
 
     def complete(self, row: Metrics) -> Metrics:
         """Complete an unfinished row in the state at which it was yielded; return `Unfinished` if interrupted again."""
-        ...
 
 
 @runtime_checkable
@@ -127,11 +116,9 @@ class KeepsPolicies(Protocol):
 
     def policy(self, which: str = ...) -> Any:
         """Return the policy of that name."""
-        ...
 
     def policy_iteration(self, which: str) -> int:
         """Return the iteration of a policy."""
-        ...
 
 
 @runtime_checkable
@@ -140,7 +127,6 @@ class TakesPolicy(Protocol):
 
     def initial_policy(self) -> Initial:
         """Return the current policy for the initialization of another algorithm."""
-        ...
 
     def start_from(self, initial: Initial) -> None:
         """Replace the randomly initialized policy by this one, before training.
@@ -148,7 +134,6 @@ class TakesPolicy(Protocol):
         Raises:
             ConfigError: the networks differ; the message names the first difference.
         """
-        ...
 
 
 @runtime_checkable
@@ -194,7 +179,6 @@ class ChecksDiskSpace(Algorithm, Protocol):
         Raises:
             PaddockError: the free space is insufficient.
         """
-        ...
 
 
 @runtime_checkable
@@ -211,8 +195,6 @@ class KeepsVersions(Protocol):
     @property
     def versions(self) -> Sequence[int]:
         """Sorted iterations of the kept policies."""
-        ...
 
     def version(self, iteration: int) -> Policy:
         """Return the policy of a kept iteration."""
-        ...

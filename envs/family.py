@@ -16,15 +16,12 @@ class Family(Protocol):
 
     def flat(self) -> Encoding:
         """Return the easiest member, with which co-evolution starts."""
-        ...
 
     def mutate(self, encoding: Encoding, generator: np.random.Generator) -> Encoding:
         """Return a mutated copy of an encoding, determined by the generator's state."""
-        ...
 
     def distance(self, one: Encoding, other: Encoding) -> float:
         """Return the distance of two members: >= 0, symmetric, 0 for equal members."""
-        ...
 
     def env_spec(self, encoding: Encoding, ground: int | None) -> EnvSpec:
         """Return the recipe of a member.
@@ -33,4 +30,3 @@ class Family(Protocol):
             encoding: the member.
             ground: a seed >= 0 that fixes what else is sampled per episode, except the initial state; None: not fixed.
         """
-        ...

@@ -51,7 +51,6 @@ class Noise(Protocol):
 
     def __call__(self, iteration: int, index: int) -> NDArray[np.float32]:
         """Return the vector of an iteration and index."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -29,15 +29,12 @@ class Dimension(Protocol):
     @property
     def extremes(self) -> Sequence[Value]:
         """Values to validate; if they are valid, all values are."""
-        ...
 
     def sample(self, generator: np.random.Generator) -> Value:
         """Sample a value independent of earlier ones."""
-        ...
 
     def perturb(self, value: Value, factors: Sequence[float], generator: np.random.Generator) -> Value:
         """Return a random value near this one."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,9 @@ class Optimizer(Protocol):
     @property
     def updates(self) -> int:
         """Number of steps so far."""
-        ...
 
     def step(self, gradient: Floats, learning_rate: float) -> tuple[Floats, Self]:
         """Return the parameter update [P] and the next optimizer."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,12 +54,10 @@ class StrategySettings(Protocol):
     @property
     def vec(self) -> Vec:
         """The vectorization of one task's environments."""
-        ...
 
     @property
     def searches(self) -> int:
         """Number of populations played concurrently."""
-        ...
 
 
 def check_strategy(settings: StrategySettings, name: str) -> None:

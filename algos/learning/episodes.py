@@ -23,11 +23,9 @@ class Players(Protocol):
 
     def start(self, row: int, episode: int) -> None:
         """Start an episode in a row, with an empty recurrent state."""
-        ...
 
     def forget(self, row: int) -> None:
         """Reset the recurrent state of a row."""
-        ...
 
     def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None) -> NDArray[Any]:
         """Map observations [R, *shape] to actions [R, ...], each row independently.
@@ -36,11 +34,9 @@ class Players(Protocol):
             obs: of all rows.
             acts: [R], rows that act; the others keep their recurrent state. None: all.
         """
-        ...
 
     def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
         """Map observations [B, *shape] to the numeric features [B, ...] whose moments are computed."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ class Policy(Protocol):
 
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
         """Map obs [B, ...] to (actions [B, ...], further outputs, next recurrent state); state=None starts episodes."""
-        ...
 
 
 @runtime_checkable
@@ -27,7 +26,6 @@ class Drawing(Protocol):
 
     def drawing(self, generator: np.random.Generator) -> Policy:
         """Return the policy with actions sampled from this generator, as in training."""
-        ...
 
 
 @runtime_checkable

@@ -24,11 +24,9 @@ class Actor(Protocol):
 
     def load(self, weights: Weights) -> None:
         """Load the weights of a policy version."""
-        ...
 
     def act(self, obs: NDArray[Any], state: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Map obs [B, *shape] and state [B, S] to head outputs [B, W] and the next state [B, S]."""
-        ...
 
 
 def make_actor(architecture: Architecture, device: str = "cpu") -> Actor:

@@ -89,11 +89,9 @@ class TaskBatch(Protocol):
         Raises:
             PoolError: the pool is closed, or the batch was cancelled.
         """
-        ...
 
     def cancel(self) -> None:
         """Cancel all unfinished tasks and deliver no more results; may be called twice."""
-        ...
 
 
 @runtime_checkable
@@ -102,7 +100,6 @@ class Closes(Protocol):
 
     def close(self) -> None:
         """Release the resources."""
-        ...
 
 
 class Stateful(Protocol):
@@ -116,11 +113,9 @@ class Stateful(Protocol):
         Raises:
             PoolError: the pool or the object is closed.
         """
-        ...
 
     def close(self) -> None:
         """Discard the object, and close it if it `Closes`; may be called twice."""
-        ...
 
 
 @runtime_checkable
@@ -130,22 +125,18 @@ class Pool(Protocol):
     @property
     def size(self) -> int:
         """Number of live workers, which may change."""
-        ...
 
     @property
     def threads(self) -> int:
         """Number of all workers' threads; each runs one single-CPU task at a time."""
-        ...
 
     @property
     def in_process(self) -> bool:
         """True if tasks run sequentially in this process, when their results are requested."""
-        ...
 
     @property
     def task_timeout_s(self) -> float | None:
         """Time limit of a task in seconds; None: no limit."""
-        ...
 
     def imap_unordered(
         self, fn: Callable[[Task], Any], tasks: Iterable[Task], **options: Unpack[TaskOptions]
@@ -158,7 +149,6 @@ class Pool(Protocol):
             ConfigError: an option has the wrong type or is out of range.
             PoolError: the pool is closed, its workers are unreachable, or no worker has the resources.
         """
-        ...
 
     def open_batch(
         self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **options: Unpack[TaskOptions]
@@ -168,14 +158,12 @@ class Pool(Protocol):
         `deliver` is called with ends of tasks, in any thread, and must not block. If the pool fails as a whole, every
         open task ends with that `PoolError`.
         """
-        ...
 
     def broadcast(self, value: Value) -> Broadcast[Value]:
         """Share a value, which is sent to each worker at most once; tasks and functions read `handle.value`.
 
         Workers release it once the handle is garbage-collected here.
         """
-        ...
 
     def stateful(self, factory: Callable[[], Any], needs: Needs = ONE_CPU) -> Stateful:
         """Create an object by calling factory on the worker with the fewest objects; a call occupies `needs`.
@@ -183,19 +171,15 @@ class Pool(Protocol):
         It is recreated on another worker when its worker is lost or leaves, or to balance the load. So its state may
         serve as a cache, but must not change the values of its calls.
         """
-        ...
 
     def ask(self, workers: int) -> None:
         """Request a number of workers; an elastic pool scales to it within its bounds."""
-        ...
 
     def describe(self) -> str:
         """Describe the workers in one line."""
-        ...
 
     def close(self) -> None:
         """Release the workers; may be called twice."""
-        ...
 
 
 class PoolError(PaddockError):

@@ -88,11 +88,9 @@ class Running(Protocol):
 
     def ended(self) -> End | None:
         """Return the end of the run; None while it is running."""
-        ...
 
     def stop(self) -> None:
         """Request that it finishes its iteration, saves and exits."""
-        ...
 
 
 class LaunchTarget(Protocol):
@@ -107,15 +105,12 @@ class LaunchTarget(Protocol):
     @property
     def slots(self) -> int:
         """Number of parallel runs."""
-        ...
 
     def start(self, plan: Plan) -> Running | None:
         """Start or resume a run; return None while another process is running it."""
-        ...
 
     def close(self) -> None:
         """Release the target."""
-        ...
 
 
 class LocalTarget:

@@ -56,7 +56,6 @@ class HasCommands(Protocol):
 
     def commands(self) -> list[str]:
         """Return the commands, printed at the end of a run."""
-        ...
 
 
 class Journal:

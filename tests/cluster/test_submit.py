@@ -320,7 +320,7 @@ BANNER = "Welcome to the Stampede3 Supercomputer\nNo job 12 of project 99 is cha
 @pytest.mark.parametrize(
     ("script", "line"),
     [
-        ("echo no such project; exit 1", "Slurm rejected the jobs: no such project; check slurm and sinfo"),
+        ("echo no such project; exit 1", "Slurm rejected the jobs: no such project; check hydra.launcher and sinfo"),
         (
             "echo sbatch: error: Batch job submission failed: Socket timed out on send/recv operation >&2; exit 1",
             "Slurm timed out and may have accepted the jobs (Batch job submission failed: Socket timed out on "
@@ -332,7 +332,7 @@ BANNER = "Welcome to the Stampede3 Supercomputer\nNo job 12 of project 99 is cha
 def test_message_of_a_refusal_is_shown(script: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in_for_slurm(tmp_path / "bin", script, monkeypatch)
     with pytest.raises(ConfigError) as refusal:
-        submit_commands(tmp_path / "jobs", [["true"]], {"time": 5, "signal_delay_s": 60}, 3, "slurm")
+        submit_commands(tmp_path / "jobs", [["true"]], {"time": 5, "signal_delay_s": 60}, 3)
     assert str(refusal.value) == line
 
 
@@ -350,7 +350,7 @@ def test_job_inherits_no_variables_of_another_job(tmp_path: Path, monkeypatch: p
         monkeypatch.setenv(name, value)
     script = f"env | grep -E '^(SLURM|SRUN|SUBMITIT|SBATCH)' > {tmp_path}/$$.env; echo Submitted batch job 8"
     stand_in_for_slurm(tmp_path / "bin", script, monkeypatch)
-    submit_commands(tmp_path / "jobs", [["true"]], {"time": 5, "signal_delay_s": 60}, 3, "slurm")
+    submit_commands(tmp_path / "jobs", [["true"]], {"time": 5, "signal_delay_s": 60}, 3)
     asyncio.run(Jobs.job_cls(scheduler="tcp://127.0.0.1:1", name="0", cores=1, memory="1GB").start())
     seen = [sorted(path.read_text().split()) for path in tmp_path.glob("*.env")]
     assert seen == [sorted(f"{name}={value}" for name, value in kept.items())] * 2

@@ -34,7 +34,6 @@ class Exploration(Protocol):
             step: environment steps that the acting weights have learned from.
             first: index of the first of these environments among those of all actors.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ class AnyWindows(Protocol):
 
     def gather(self, ids: NDArray[np.int64], weight: Floats) -> Batch | SequenceBatch:
         """Return transitions or sequences [U, B]."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,19 +29,15 @@ class View(Protocol):
 
     def take(self, obs: NDArray[Any], infos: Mapping[str, Any], episode: NDArray[np.int64]) -> None:
         """Store the environments' current observations, in these episodes."""
-        ...
 
     def state_dict(self) -> dict[str, Any]:
         """Return the observations."""
-        ...
 
     def load_state_dict(self, state: State) -> None:
         """Restore the observations."""
-        ...
 
     def unpack(self, episode: NDArray[np.int64]) -> ToEnv:
         """Return a function that maps actions stored in these episodes to environment actions."""
-        ...
 
 
 class SingleView:
