@@ -99,18 +99,19 @@ def draw(
     below = -(-len(groups) // 2) if len(groups) > MAX_INSIDE and len(panels) == 1 else 0  # legend rows
     width, height = size or (8, 1.5 + 3 * len(panels) + 0.2 * below)
     points = 8 if width < NARROW_IN else 10
-    with matplotlib.rc_context({"font.size": points}):
+    legend: dict[str, Any] = {"frameon": False, "fontsize": "small"}
+    with matplotlib.rc_context({"font.size": points, "text.parse_math": False}):
         figure = new_figure(width, height)
         axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
         for ax, (name, metrics) in zip(axes, panels.items(), strict=True):
             shown = [curve for curve in curves if curve.metric in metrics]
             named = _draw_panel(ax, shown, len(groups) > 1 or label is not None)
-            ax.set_ylabel(LABELS.get(name, metrics[0] if len(metrics) == 1 else name), parse_math=False)
+            ax.set_ylabel(LABELS.get(name, metrics[0] if len(metrics) == 1 else name))
             ax.tick_params(labelsize=points)
             if not below and (len(shown) > 1 or label):
-                _name_lines(ax, named)
+                ax.legend(handles=named, **legend)
         if below:
-            _name_lines(figure, named, loc="outside lower center", ncols=2)
+            figure.legend(handles=named, loc="outside lower center", ncols=2, **legend)
         label_x(axes[-1], x)
         explained = explain_lines([len(curve.lines) for curve in curves], smooth)
         _write_above(axes[0], default if title is None else title, explained, width, points)
@@ -162,17 +163,10 @@ def _draw_panel(ax: Axes, curves: Sequence[Curve], with_group: bool) -> list[Lin
     return named
 
 
-def _name_lines(place: Axes | Figure, lines: Sequence[Line2D], **how: Any) -> None:
-    """Add a legend without parsing `$` and `_` in names."""
-    names = [str(line.get_label()) for line in lines]
-    for text in place.legend(lines, names, frameon=False, fontsize="small", **how).get_texts():
-        text.set_parse_math(False)
-
-
 def _write_above(ax: Axes, title: str, explained: str, width_in: float, points: float) -> None:
     """Write a title, and below it an explanation of the lines in small type that fits the width."""
     points *= 0.7
     lines = textwrap.wrap(explained, max(int((width_in - 0.9) * 72 / (0.5 * points)), 20))
     place: dict[str, Any] = {"ha": "center", "va": "bottom", "transform": ax.transAxes, "color": GREY}
     ax.text(0.5, 1.02, "\n".join(lines), fontsize=points, **place)
-    ax.set_title(title, pad=7 + 1.4 * points * len(lines), parse_math=False)
+    ax.set_title(title, pad=7 + 1.4 * points * len(lines))
