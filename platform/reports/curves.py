@@ -66,7 +66,7 @@ def explain_lines(seeds: Iterable[int], smooth: int = 1) -> str:
     several = [count for count in seeds if count > 1]
     parts = ["bold: interquartile mean (IQM) with 95 % interval", "thin: each seed"] if several else []
     if min(several, default=FEW_SEEDS) < FEW_SEEDS:
-        parts.append(f"intervals of fewer than {FEW_SEEDS} seeds (dashed) are unreliable")
+        parts.append(f"dashed: unreliable interval of fewer than {FEW_SEEDS} seeds")
     if smooth > 1:
         parts.append(f"smoothed over {smooth} points")
     return "; ".join(parts)

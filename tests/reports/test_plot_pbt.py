@@ -138,4 +138,4 @@ def test_plot_draws_all_pictures_of_pbt(tmp_path: Path, main: Main) -> None:
 def test_report_has_the_pictures_of_pbt(tmp_path: Path) -> None:
     page = report([write(tmp_path / "run", story())]).decode()
     assert "<h2>Population based training</h2>" in page
-    assert "Schedule of hyperparameters" in page and "cannot be drawn" not in page
+    assert "<b>Schedule</b>" in page and "cannot be drawn" not in page

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ...runs.units import short
 from .. import statistics
-from ..curves import FEW_SEEDS, TRAINING
+from ..curves import FEW_SEEDS
 from ..data import Group
 from ..drawing import name_rows
 from ..figures import INK, Picture, Series, axes, picture
@@ -19,7 +19,7 @@ from .tasks import compare_over_tasks, draw_profile, span, warning
 
 Array = NDArray[np.float64]
 
-WARNING_NOTE = f"Intervals of fewer than {FEW_SEEDS} seeds, marked with their number, are unreliable."
+WARNING_NOTE = f"Intervals of fewer than {FEW_SEEDS} seeds are marked, since they are unreliable."
 
 
 def compare(groups: Sequence[Group]) -> list[Section]:
@@ -44,14 +44,11 @@ def _summarize(groups: Sequence[Group]) -> Section:
     metric = groups[0].metric if groups else ""
     rows = [_row(group) for group in groups]
     head = ("group", "environment", "seeds", "IQM", "95 % interval", "median", "lowest", "highest", "steps")
-    notes = [
+    note = (
         f"Runs that differ only in the seed. Their score is the last {TITLES.get(metric, metric)}; IQM is the "
-        "interquartile mean, with a bootstrap interval over seeds."
-    ]
-    if metric == TRAINING:
-        notes.append("There are no evaluations, so these are training returns.")
-    notes += [WARNING_NOTE] if any(warning(len(group.scores)) for group in groups) else []
-    return Section("Groups", " ".join(notes), [Table(head, rows, words=(0, 1))] if rows else [])
+        f"interquartile mean, with a bootstrap interval over seeds. {WARNING_NOTE}"
+    )
+    return Section("Groups", note, [Table(head, rows, words=(0, 1))] if rows else [])
 
 
 def _row(group: Group) -> list[object]:
@@ -75,8 +72,7 @@ def _show_scores(groups: Sequence[Group]) -> Section:
         if any(len(group.scores) > 1 for group in same):
             drawn = draw_profile([(group, group.scores[:, None]) for group in same], f"profile{k}")
             panels.append(Panel(env, drawn, "performance profile: share of runs above a score"))
-    few = any(warning(len(group.scores)) for same in shown(groups).values() for group in same)
-    note = f"Dashed: unreliable intervals of fewer than {FEW_SEEDS} seeds." if few else ""
+    note = f"Intervals of fewer than {FEW_SEEDS} seeds are dashed."
     return Section("Scores", note, [*legend(groups), Grid(panels)] if panels else [])
 
 
@@ -105,19 +101,15 @@ def _draw_distribution(groups: Sequence[Group], name: str) -> Picture:
 def _show_improvements(groups: Sequence[Group]) -> Section:
     """Return the probabilities that a run of the row's group beats one of the column's, by environment."""
     blocks: list[Heading | Table] = []
-    several = {env: same for env, same in shown(groups).items() if len(same) > 1}
-    counts = [len(group.scores) for same in several.values() for group in same]
-    for env, same in several.items():
+    for env, same in shown(groups).items():
         if sum(len(group.scores) > 1 for group in same) > 1:
             rows = [[group_cell(x), *(_improvement(x, y) for y in same)] for x in same]
             blocks += [Heading(env), Table(["", *map(group_cell, same)], rows)]
-    notes = [
-        "Probability that a run of the row's group scores above one of the column's; ties count half. In brackets: "
-        "95 % interval."
-    ]
-    notes += [WARNING_NOTE] if any(map(warning, counts)) else []
-    notes += ["A group with one seed has no probability."] if 1 in counts else []
-    return Section("Probability of improvement", " ".join(notes), blocks)
+    note = (
+        "Probability that a run of the row's group scores above one of the column's, with 95 % interval; ties count "
+        f"half. A group with one seed has none. {WARNING_NOTE}"
+    )
+    return Section("Probability of improvement", note, blocks)
 
 
 def _improvement(x: Group, y: Group) -> Cell:

@@ -36,14 +36,6 @@ SHARES = {  # metric -> label
     "system/idle_share": "idle workers",
 }
 SPEED = "system/steps_per_s"
-TITLES = {
-    "lineage": "Lineage",
-    "grounds": "Grounds",
-    "annecs": "ANNECS",
-    "schedule": "Schedule of hyperparameters",
-    "elo": "Elo ratings",
-    "points": "Points against each player",
-}
 MOST_HISTORIES = 3
 MOST_RUNS = 1000  # in a table
 VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm", ".webp": "image/webp"}
@@ -59,7 +51,7 @@ def show_speed(groups: Sequence[Group]) -> Section:
         format_value = short if metric == SPEED else "{:.0%}".format
         if any(value is not None for value in values):
             rows.append([label, *("–" if value is None else format_value(value) for value in values)])
-    note = "Means over iterations: environment steps per second, shares of the time of an iteration, and the idle share of the pool."
+    note = "Means over iterations: environment steps per second, shares of time, and the idle share of the pool."
     return Section("Speed", note, [Table(["", *map(group_cell, fast)], rows)] if fast else [])
 
 
@@ -93,7 +85,7 @@ def _draw_history(entry: Entry, name: str, draw: Callable[[str], Figure], number
     except ConfigError as error:
         return Text(f"{name} is omitted: {error}")
     drawn = picture(figure, f"history{number}-{name}", f"{name} of {entry.name}")
-    return Panel(TITLES.get(name, name), drawn, width_in=figure.get_figwidth())
+    return Panel(name.capitalize(), drawn, width_in=figure.get_figwidth())
 
 
 def show_videos(entries: Sequence[Entry], most_mb: float) -> Section:
