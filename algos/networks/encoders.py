@@ -1,7 +1,7 @@
 """Encoders in torch: custom encoders, convolutions and dense layers."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from paddock.algos.networks.flat import Activation
 from paddock.algos.networks.inputs import Inputs
 from paddock.envs.errors import ConfigError, require, resolve
 from paddock.envs.frozen import thaw
-from paddock.envs.spaces.codecs import Leaf
+from paddock.envs.spaces.tensors import LeafView, tree_of
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
@@ -94,28 +94,12 @@ class Unflatten(nn.Module):
     def __init__(self, inputs: Inputs) -> None:
         super().__init__()
         self.width = inputs.width
-        self.leaves = [_LeafView(leaf, start) for leaf, start in zip(inputs.raw, inputs.offsets[0], strict=True)]
+        self.leaves = [LeafView(leaf, start) for leaf, start in zip(inputs.raw, inputs.offsets[0], strict=True)]
 
     def forward(self, obs: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return views of the features and of each raw leaf."""
         numbers = obs.narrow(1, 0, 4 * self.width).view(torch.float32)
         return numbers, [leaf.view(obs) for leaf in self.leaves]
-
-
-class _LeafView:
-    """Position of a leaf in rows of bytes, as plain numbers that `torch.compile` handles."""
-
-    def __init__(self, leaf: Leaf, start: int) -> None:
-        dtype, self.start, self.size, self.shape = np.dtype(leaf.dtype), start, leaf.nbytes, tuple(leaf.shape)
-        if dtype.kind == "U":  # code points, padded with zeros
-            self.shape, dtype = (*self.shape, dtype.itemsize // 4), np.dtype(np.int32)
-        try:
-            self.dtype = torch.from_numpy(np.zeros(0, dtype)).dtype
-        except TypeError as error:
-            raise ConfigError(f"env: torch does not support {dtype}; exclude the leaf with env.without=") from error
-
-    def view(self, obs: Tensor) -> Tensor:
-        return obs.narrow(1, self.start, self.size).view(self.dtype).view(len(obs), *self.shape)
 
 
 class NumberColumns(nn.Module):
@@ -206,12 +190,11 @@ class CustomEncoder(nn.Module):
         if self.unflatten is None:
             return obs
         numbers, raw = self.unflatten(obs)
-        tree: dict[Any, Any] = {}
-        for path, start, count, shape in self.reals:
-            _put(tree, path, numbers.narrow(1, start, count).reshape(len(obs), *shape))
-        for path, leaf in zip(self.paths, raw, strict=True):
-            _put(tree, path, leaf)
-        return _tuples(tree)
+        leaves = [
+            (path, numbers.narrow(1, start, count).reshape(len(obs), *shape))
+            for path, start, count, shape in self.reals
+        ]
+        return tree_of([*leaves, *zip(self.paths, raw, strict=True)])
 
     def _try(self, target: str, inputs: Inputs) -> bool:
         """Encode an observation of zeros; return whether that used random numbers."""
@@ -228,21 +211,6 @@ class CustomEncoder(nn.Module):
             fits, f"algo.custom_encoder: {target} returns {shape} for one observation; it must be float32 [B, width]"
         )
         return not torch.equal(before, torch.get_rng_state())
-
-
-def _put(tree: dict[Any, Any], path: tuple[Any, ...], value: Tensor) -> None:
-    for key in path[:-1]:
-        tree = tree.setdefault(key, {})
-    tree[path[-1]] = value
-
-
-def _tuples(tree: Any) -> Any:
-    """Convert mappings with keys 0, 1, ... to tuples."""
-    if not isinstance(tree, Mapping):
-        return tree
-    items = {key: _tuples(item) for key, item in tree.items()}
-    indexed = all(isinstance(key, int) for key in items) and sorted(items) == list(range(len(items)))
-    return tuple(items[key] for key in range(len(items))) if indexed else items
 
 
 class Pixels(nn.Module):
