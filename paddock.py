@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paddock.api import Run, defaults, load, run
+    from paddock.envs.emulation.envs import emulate, emulate_vector
     from paddock.evaluation.policy import TrainedPolicy
     from paddock.runs.results import read_events, read_metrics, read_runs
     from paddock.sweep.finals import read_finals
@@ -27,6 +28,7 @@ ROOT = _HERE if _IN_REPOSITORY else _HERE.parent  # the folder that PYTHONPATH m
 
 _PUBLIC = {
     "paddock.api": ("Run", "defaults", "load", "run"),
+    "paddock.envs.emulation.envs": ("emulate", "emulate_vector"),
     "paddock.evaluation.policy": ("TrainedPolicy",),
     "paddock.runs.results": ("read_events", "read_metrics", "read_runs"),
     "paddock.sweep.finals": ("read_finals",),
@@ -38,6 +40,8 @@ __all__ = [
     "Run",
     "TrainedPolicy",
     "defaults",
+    "emulate",
+    "emulate_vector",
     "load",
     "read_events",
     "read_finals",
