@@ -2,14 +2,17 @@
 
     python scripts/bench/spaces.py [--quick] [--json PATH]
 
-Pregenerated observations of eight environments are written into the rows of a batch, in interleaved rounds. Then 4,096
-rows are shuffled as in a learner, as opaque rows and leaf by leaf, and viewed from torch.
+Pregenerated observations of eight environments are written into the rows of a batch, in interleaved rounds, and one
+emulated environment that replays them is stepped. Then 4,096 rows are shuffled as in a learner, as opaque rows and leaf
+by leaf, and viewed from torch.
 PufferLib is skipped if it is not installed: `pip install --no-deps pufferlib-core`.
 """
 
+import contextlib
 import importlib
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,14 +26,17 @@ import torch  # noqa: E402
 from gymnasium import Space, spaces  # noqa: E402
 from gymnasium.spaces.utils import flatdim, flatten  # noqa: E402
 
+import paddock  # noqa: E402
 from paddock.envs.spaces.layout import Layout  # noqa: E402
 from paddock.envs.spaces.views import flatten as arrays_of  # noqa: E402
 from scripts.bench import harness  # noqa: E402
 from scripts.bench.harness import Report, in_turns, seconds_of  # noqa: E402
 from scripts.bench.loads.premade import SPACES as PREMADE  # noqa: E402
+from scripts.bench.loads.premade import Premade  # noqa: E402
 
-NUM_ENVS, ROWS = 8, 4096
+NUM_ENVS, ROWS, STEPS = 8, 4096, 2000
 PUFFERLIB = {"Spaces": 0.65, "MiniGrid": 0.65, "nested": 0.65, "NetHack": 0.75}  # ours over theirs, at most
+EMULATION = {"Spaces": 1.5, "MiniGrid": 1.5, "nested": 1.5, "NetHack": 1.0}  # our steps/s over theirs, at least
 GYMNASIUM, GATHER = 1 / 6, 1 / 3  # ours over theirs, at most
 LEAF_US = 5.0  # to view a leaf from torch, at most
 
@@ -75,6 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
         "machine": harness.describe_machine(),
         "versions": harness.versions("numpy", "gymnasium", "torch", "pufferlib-core"),
         "spaces": {name: measure(name, space, rounds) for name, space in SPACES.items()},
+        "emulation": {name: measure_emulation(space, rounds) for name, space in SPACES.items()},
         "learner": measure_learner(rounds),
     }
     missed = [claim for claim, reached in claims(report).items() if not reached]
@@ -148,6 +155,30 @@ def _each_us(side: Side, repeats: int) -> float:
     return 1e6 * seconds_of(side) / repeats / NUM_ENVS
 
 
+def measure_emulation(space: Space[Any], rounds: int) -> Report:
+    """Return the median steps/s of one environment without emulation and with ours, as bytes and features, and theirs."""
+    envs: dict[str, Any] = {
+        "none": Premade(space),
+        "bytes": paddock.emulate(Premade(space), form="bytes"),
+        "features": paddock.emulate(Premade(space)),
+    }
+    with contextlib.suppress(ImportError):
+        envs["pufferlib"] = importlib.import_module("pufferlib.emulation").GymnasiumPufferEnv(env=Premade(space))
+    found = in_turns(rounds, {side: partial(step_all, env) for side, env in envs.items()})
+    return {side: STEPS / statistics.median(times) for side, times in found.items()}
+
+
+def step_all(env: Any) -> float:
+    """Return the processor seconds of STEPS steps, resets included."""
+    action, over, started = np.int64(1), True, time.process_time()
+    for _ in range(STEPS):
+        if over:
+            env.reset()
+        _, _, terminated, truncated, _ = env.step(action)
+        over = terminated or truncated
+    return time.process_time() - started
+
+
 def measure_learner(rounds: int) -> Report:
     """Return the median microseconds to shuffle rows, whole and leaf by leaf, and to view a leaf from torch."""
     layout = Layout.of(SPACES["Spaces"], {}, [])
@@ -182,6 +213,9 @@ def claims(report: Report) -> dict[str, bool]:
         found[f"{name} / Gymnasium"] = times["paddock"] <= GYMNASIUM * times["gymnasium"]
         if "pufferlib" in times:
             found[f"{name} / PufferLib"] = times["paddock"] <= PUFFERLIB[name] * times["pufferlib"]
+    for name, rates in report["emulation"].items():
+        if "pufferlib" in rates:
+            found[f"emulation of {name}"] = rates["bytes"] >= EMULATION[name] * rates["pufferlib"]
     learner = report["learner"]
     found["gather"] = learner["rows"] <= GATHER * learner["leaf by leaf"]
     found["look"] = learner["look"] <= LEAF_US
@@ -196,6 +230,11 @@ def render(report: Report) -> str:
         puffer = f"{theirs:9.2f}" if theirs else "        -"
         ratio = f"{ours / theirs:9.2f}" if theirs else "        -"
         lines.append(f"{name:18}  {ours:7.2f}  {puffer}  {flat:9.2f}   {ratio}          {ours / flat:9.3f}")
+    lines.append("emulated steps/s         none      bytes   features  pufferlib   bytes/pufferlib")
+    for name, rates in report["emulation"].items():
+        theirs = rates.get("pufferlib")
+        puffer = f"{theirs:9,.0f}         {rates['bytes'] / theirs:9.2f}" if theirs else "        -                 -"
+        lines.append(f"{name:18}  {rates['none']:9,.0f}  {rates['bytes']:9,.0f}  {rates['features']:9,.0f}  {puffer}")
     learner = report["learner"]
     ratio = f"{learner['rows'] / learner['leaf by leaf']:.2f}"
     lines.append(f"{ROWS} rows shuffled: {learner['rows']:.0f} us, leaf by leaf {learner['leaf by leaf']:.0f}: {ratio}")

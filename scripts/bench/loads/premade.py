@@ -22,9 +22,10 @@ class Premade(gymnasium.Env[Any, Any]):
     metadata = {"render_modes": []}  # noqa: RUF012
     action_space = spaces.Discrete(4)
 
-    def __init__(self, space: str) -> None:
-        """Generate the observations."""
-        self.observation_space = PICTURES if space == "Pictures" else SPACES[space]
+    def __init__(self, space: str | spaces.Space[Any]) -> None:
+        """Generate the observations of a space, given by itself or by its name."""
+        named: Any = {**SPACES, "Pictures": PICTURES}
+        self.observation_space = named[space] if isinstance(space, str) else space
         self.observation_space.seed(1)
         self._made = [self.observation_space.sample() for _ in range(LENGTH + 1)]
 
