@@ -313,6 +313,8 @@ def test_the_python_it_shows_runs(page: str, run: Path, here: Path) -> None:
             continue
         if "mpe2" in body or "tictactoe" in body:
             pytest.importorskip("mpe2")
+        if "stable_baselines3" in body:
+            pytest.importorskip("stable_baselines3")
         if "__main__" in body:
             assert _run(body) == "[1, 2, 4, 8, 16] [1, 1, 2, 6, 24]\n"
         else:
