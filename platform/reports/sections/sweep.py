@@ -17,7 +17,7 @@ from ...sweep.study import StudySettings, open_study, read_trials
 from ...sweep.summary import best_trials, count_ends
 from ...sweep.trial import Note
 from ..drawing import COLORS, GREY, mark_whole, name_rows
-from ..figures import INK, Picture, Series, axes, picture
+from ..figures import INK, Column, Picture, Series, axes, picture
 from ..page import Code, Grid, Heading, Panel, Section, Table, Text
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _draw_importances(importances: Mapping[str, float], name: str) -> Picture:
     ax.barh(range(len(shown)), list(shown.values()), color=BLUE, height=0.6)
     name_rows(ax, [_short_name(key) for key in shown], parse_math=False)
     ax.set_xlabel("importance")
-    columns = {"parameter": list(shown), "importance": list(shown.values())}
+    columns: dict[str, Column] = {"parameter": list(shown), "importance": list(shown.values())}
     series = Series({}, columns, "importance", np.arange(len(shown)), BLUE)
     return picture(ax.figure, name, "importances of parameters", [series])
 
