@@ -247,7 +247,7 @@ def test_a_command_beside_the_run_works(
 
 
 def test_a_command_for_several_machines_has_keys_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    bodies = [body for kind, _, body in BLOCK.findall(TEXT) if not kind]
+    bodies = [body for kind, _, body in BLOCK.findall(TEXT) if kind == "sh"]
     lines = [line for body in bodies for line in body.splitlines() if COMMAND.match(line)]
     assert [sum(part in line for line in lines) for part in ("paddock.serve", "vec=remote")] == [2, 4]
     for line in lines:
