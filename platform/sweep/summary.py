@@ -42,8 +42,8 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
     if finals and (leader := finals["finalists"][0]) != finals["winner"]:
         *_, last = (one for one in finals["rounds"] if str(leader) in one["means"])
         mean, seeds = last["means"][str(leader)], 2 * len(last["seeds"]) - 1
-        found = "failed" if mean is None else f"has a mean of {mean:.6g}"
-        print(f"trial {leader} led the search with {trials[leader].value:.6g}, and {found} on {seeds} fresh seeds")
+        fresh = "failed" if mean is None else f"has a mean of {mean:.6g}"
+        print(f"trial {leader} led the search with {trials[leader].value:.6g}, and {fresh} on {seeds} fresh seeds")
     found = importances(study)
     if found:
         print("importances: " + ", ".join(f"{name} {share:.0%}" for name, share in found.items()))

@@ -33,7 +33,8 @@ from ..config.overrides import format_source_arguments
 from ..runs.identity import NUM_ENVS, algorithm_name, count_envs, short_name
 from ..runs.loop import RunFailed
 from ..runs.provenance import format_command
-from .finals import FinalsSession, pick_finalists
+from .finals import pick_finalists
+from .finals_session import FinalsSession
 from .launchers import LocalKeys, SweepLauncher
 from .placement import NOT_PASSED, LaunchTarget, Plan, plan_job
 from .space import corners, format_parameters, read_space, suggest

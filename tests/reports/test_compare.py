@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from run_folders import CONFIG, write
 
 from paddock.compare import compare, main
@@ -14,10 +15,12 @@ from paddock.envs.errors import ConfigError
 from paddock.reports import statistics
 from paddock.reports.comparison import read_results, store_results
 
-SCORES = np.random.default_rng(0).normal(size=10)
+SCORES: NDArray[np.float64] = np.random.default_rng(0).normal(size=10)
 
 
-def runs(folder: Path, scores: Sequence[float], task: str = "CartPole-v1", rows: int = 2, **algo: Any) -> Path:
+def runs(
+    folder: Path, scores: Sequence[float] | NDArray[np.float64], task: str = "CartPole-v1", rows: int = 2, **algo: Any
+) -> Path:
     """Ended runs of one experiment, seed k with the last score `scores[k]`."""
     for seed, score in enumerate(scores):
         config = CONFIG | {"seed": seed, "env": {"id": task}, "algo": CONFIG["algo"] | algo}

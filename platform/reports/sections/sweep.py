@@ -11,14 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...config.command import format_main_command
+from ...runs.folder import read_json
 from ...runs.lazy_imports import matplotlib
 from ...runs.units import duration, short
+from ...sweep.finals import RESULT
 from ...sweep.study import StudySettings, open_study, read_trials
 from ...sweep.summary import best_trials, count_ends
 from ...sweep.trial import Note
 from ..drawing import COLORS, GREY, mark_whole, name_rows
 from ..figures import INK, Column, Picture, Series, axes, picture
 from ..page import Code, Grid, Heading, Panel, Section, Table, Text
+from .finals import describe_finals
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,17 +56,24 @@ def describe(folder: Path, name: str, k: int) -> Section:
         panels = _pictures(study, trials, metrics, importances, f"sweep{k}")
         if why_not:
             panels.append(Panel("Importances", Text(why_not)))
-        blocks += [*_best(study, folder, about), Grid(panels)]
+        blocks += [
+            *_best(study, folder, about),
+            Grid(panels),
+            *describe_finals(folder, metrics[0], trials, f"sweep{k}"),
+        ]
     blocks += [Heading("Trials"), *_tabulate(folder, metrics)] if trials else []
     return Section(f"Sweep: {name}", f"{aims}; {count_ends(trials) or 'no trial yet'}.", blocks)
 
 
 def _best(study: Study, folder: Path, about: StudySettings) -> list[Heading | Code]:
     blocks: list[Heading | Code] = []
-    best = best_trials(study)
+    winner = read_json(folder / RESULT).get("winner")
+    best = best_trials(study) if winner is None else [study.get_trials(deepcopy=False)[winner]]
     for trial in best[:5]:
         values = zip(about.objectives, trial.values or (), strict=False)
-        reached = ", ".join(f"{metric} {short(value)}" for metric, value in values)
+        reached = ", ".join(f"{metric} {short(value)}" for metric, value in values) + (
+            " in the search" if winner is not None else ""
+        )
         note = Note.read(folder / str(trial.number))
         command = format_main_command([*about.sources, *about.fixed, *(note.overrides if note else ())])
         blocks += [Heading(f"Best: trial {trial.number}, {reached}"), Code([command])]

@@ -107,7 +107,8 @@ def compare(task: str, steps: int, sizes: Mapping[str, int], file: Path | None) 
         "B": (best["short"], trials[best["short"]].value),
         "C": (standing.winner, standing.rounds[-1].means[standing.winner]),
     }
-    report: Report = {"range": max(t.value for t in trials) - min(t.value for t in trials)}
+    values = [trial.value or 0.0 for trial in trials]
+    report: Report = {"range": max(values) - min(values)}
     for side, (number, claim) in claims.items():
         held_out = [runs.score(chosen[number], HELD_OUT + k) for k in range(sizes["held_out"])]
         iqm = float(interquartile_mean([[score] for score in held_out]))
