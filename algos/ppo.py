@@ -8,7 +8,7 @@ threads, or on the pool.
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -39,7 +39,7 @@ from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.dense.shape import LossSettings
 from paddock.algos.networks.flat import Activation
-from paddock.envs.errors import require
+from paddock.envs.errors import nearest, require
 from paddock.envs.native.functions import fast_exp
 from paddock.envs.ranges import PositiveFloat, PositiveInt, Range, UnitFloat
 
@@ -118,6 +118,7 @@ class PPO(OnPolicy):
     precision: Literal["float32", "bfloat16"]
     compiled: bool
     threads: PositiveInt
+    frozen: Sequence[str]
 
     def __post_init__(self) -> None:
         self.check_schedule("clip_schedule", self.clip_schedule)
@@ -137,6 +138,11 @@ class PPO(OnPolicy):
         )
         self.assemble(assembly)
         self._check_sizes()
+        names = self.policy_group.names
+        for name in self.frozen:
+            known = name in names and not self.policy_group.single
+            require(known, f"frozen: {name} is not one of several policies; {nearest(name, filter(None, names))}")
+        require(not set(names) <= set(self.frozen), "frozen: no policy is trained; remove one of the names")
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """Collect a rollout and learn from it in every iteration; the state is complete at every yield."""
@@ -144,6 +150,8 @@ class PPO(OnPolicy):
             for played in rollouts:  # one rollout per learning policy; usually there is one policy
                 metrics: dict[str, float] = {}
                 for policy, rollout in zip(self.learning, played, strict=True):
+                    if policy.name in self.frozen:
+                        continue
                     reward = policy.normalization.rewards(rollout, self.reward_clip)
                     metrics |= prefix_metrics(policy.name, self._learn(policy, rollout, reward))
                     policy.normalization.observe(rollout)

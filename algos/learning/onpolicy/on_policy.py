@@ -92,8 +92,8 @@ class OnPolicy(RolloutAlgorithm):
         self._assembly = assembly
         self.env = prepare_env(self.env, self.vec, self.agent_id_feature)
         self.vec.check(self.env.in_training())
-        self.frozen = OpponentPool(self.opponents)
-        self.policy_group = self.frozen.learning_policies(
+        self.opponent_pool = OpponentPool(self.opponents)
+        self.policy_group = self.opponent_pool.learning_policies(
             make_policy_group(self.env, self.policies, self._architecture), self.env
         )
         config = RolloutConfig(
@@ -109,15 +109,15 @@ class OnPolicy(RolloutAlgorithm):
         )
         # Policies are initialized from independent seeds; the first one as if it were the only one.
         self.learning = [self._make_learner(k, 0 if k else None) for k in range(len(self.policy_group.specs))]
-        if self.frozen.has_restarts:
+        if self.opponent_pool.has_restarts:
             count = self.learning[0].team.count
             require(count == 1, f"opponents.fresh: algo.learners={count} cannot be reset together; set it to 1")
-        self.frozen.reset(self.weights())
-        acting = self.frozen.acting_weights(self.weights())
+        self.opponent_pool.reset(self.weights())
+        acting = self.opponent_pool.acting_weights(self.weights())
         how = self.rollouts, self.num_actors, assembly.staleness
-        self.actors = Actors(self.frozen.add_to(config), self.pool, *how, *acting)
+        self.actors = Actors(self.opponent_pool.add_to(config), self.pool, *how, *acting)
         episodes = self.eval_episodes, self.eval_max_steps
-        self.evaluation = AsyncEvaluation(config, self.pool, *episodes, *self.weights(), against=self.frozen)
+        self.evaluation = AsyncEvaluation(config, self.pool, *episodes, *self.weights(), against=self.opponent_pool)
 
     @property
     def iteration(self) -> int:
@@ -153,10 +153,10 @@ class OnPolicy(RolloutAlgorithm):
 
     def publish(self) -> None:
         """Publish the current weights to actors."""
-        self.frozen.update(self.weights())
-        for k in self.frozen.policies_to_restart(self.iteration):
+        self.opponent_pool.update(self.weights())
+        for k in self.opponent_pool.policies_to_restart(self.iteration):
             self.learning[k].reset_to(self._make_learner(k, self.iteration))
-        self.actors.publish(self.iteration, lambda: self.frozen.acting_weights(self.weights()))
+        self.actors.publish(self.iteration, lambda: self.opponent_pool.acting_weights(self.weights()))
 
     def end_iteration(self, rollouts: Sequence[Rollout], metrics: Mapping[str, float]) -> dict[str, float]:
         """Count an iteration, publish the new weights, start an evaluation if due, and return the row of metrics.
@@ -196,7 +196,7 @@ class OnPolicy(RolloutAlgorithm):
             "normalization": by_name([one.normalization.state_dict() for one in self.learning]),
             "actors": self.actors.state_dict(),
             "evaluation": self.evaluation.state_dict(),
-            **self.frozen.state_dict(),
+            **self.opponent_pool.state_dict(),
             **self.policy_group.state_dict(self._sees_normalized),
         }
 
@@ -208,33 +208,33 @@ class OnPolicy(RolloutAlgorithm):
             one.learner.load_state_dict(own)
         for one, own in zip(self.learning, self.policy_group.in_order(state["normalization"]), strict=True):
             one.normalization.load_state_dict(own)
-        self.frozen.load_state_dict(state)
-        self.actors.load_state_dict(state["actors"], *self.frozen.acting_weights(self.weights()))
+        self.opponent_pool.load_state_dict(state)
+        self.actors.load_state_dict(state["actors"], *self.opponent_pool.acting_weights(self.weights()))
         self.evaluation.load_state_dict(state["evaluation"])
 
     @property
     def versions(self) -> Sequence[int]:
         """Frozen versions used as opponents; see `KeepsVersions`."""
-        return self.frozen.versions
+        return self.opponent_pool.versions
 
     def version(self, iteration: int) -> Policy:
         """See `KeepsVersions`."""
-        return make_joint_policy(self.policy_group, self.env, self.frozen.version(iteration))
+        return make_joint_policy(self.policy_group, self.env, self.opponent_pool.version(iteration))
 
     def initial_policy(self) -> Initial:
         """See `TakesPolicy`: return the last policy."""
         each = [one.initial(self.iteration) for one in self.learning]
         if self.policy_group.single:
             return each[0]
-        main = self.policy_group.names[0] if self.frozen.is_league else None
+        main = self.policy_group.names[0] if self.opponent_pool.is_league else None
         return InitialPolicies(dict(zip(self.policy_group.names, each, strict=True)), main)
 
     def start_from(self, initial: Initial) -> None:
         """See `TakesPolicy`: take all but the values, from the policy of the same name or from the only one."""
         for one in self.learning:
             one.start_from(initial.for_policy(one.name))
-        self.frozen.reset(self.weights())
-        self.actors.begin(*self.frozen.acting_weights(self.weights()))
+        self.opponent_pool.reset(self.weights())
+        self.actors.begin(*self.opponent_pool.acting_weights(self.weights()))
 
     def describe(self) -> dict[str, str]:
         """Return what a run would assemble, for `dry_run=true`."""
@@ -248,7 +248,7 @@ class OnPolicy(RolloutAlgorithm):
             "learners": self.learning[0].team.describe(),
             "rollout": f"{self.num_steps} steps x {actors.num_rows} {rows} = {batch:,}",
             **{f"policy {one.name}".strip(): one.describe() for one in self.learning},
-            **self.frozen.describe(),
+            **self.opponent_pool.describe(),
         }
 
     def _make_learner(self, k: int, iteration: int | None) -> NormalizedLearner:

@@ -90,7 +90,7 @@ def test_nobody_learns_from_what_opponents_do() -> None:
             # The learner's side is told of the end of every episode, as one of two always is the learner's.
             assert (rollout.reward[t].reshape(4, seats)[over] != 0).any(axis=1).all()
         (newest,) = one.weights()
-        acting = one.frozen.acting_weights([replace(newest, version=iteration + 1)])
+        acting = one.opponent_pool.acting_weights([replace(newest, version=iteration + 1)])
         one.actors.publish(iteration + 1, lambda acting=acting: acting)
     with_rollouts.close()
     assert met > 40
@@ -149,7 +149,7 @@ def test_an_exploiter_begins_anew_and_what_it_was_is_kept(backend: str) -> None:
         if iteration == 2:
             # Until then both runs are the same, and main goes on.
             np.testing.assert_array_equal(main, other.learning[0].learner.parameters())
-            was = fresh.frozen.version(2)[1].parameters
+            was = fresh.opponent_pool.version(2)[1].parameters
             np.testing.assert_array_equal(was, other.learning[1].learner.parameters())
         if iteration % 2:
             assert all((exploiter != before).any() for before in drawn)
@@ -200,10 +200,10 @@ def test_league_opponents_are_met_by_their_shares() -> None:
             assert abs(found - each) < 4 * (each * (1 - each) / len(met)) ** 0.5
     one = build("league", "algo.rollouts=inline")
     advance(one, 3)
-    newest, older = one.weights(), one.frozen.version(2)
-    *learning, main, exploiter = one.frozen.acting_weights(newest)
+    newest, older = one.weights(), one.opponent_pool.version(2)
+    *learning, main, exploiter = one.opponent_pool.acting_weights(newest)
     assert learning == newest and one.versions == [0, 2]
-    wanted = newest[0], one.frozen.version(0)[0], older[0]
+    wanted = newest[0], one.opponent_pool.version(0)[0], older[0]
     np.testing.assert_array_equal(main.parameters, [weights.parameters for weights in wanted])
     np.testing.assert_array_equal(exploiter.parameters[1], older[1].parameters)
 
@@ -219,7 +219,7 @@ def test_evaluations_play_each_policy_against_its_first_version() -> None:
     plan.close()
     seeds = [episode_seed(one.seed, Stream.EVALUATION, 2, k) for k in range(6)]
     for k, name in enumerate(one.policy_group.names):
-        two = tuple(ActorPolicy(specs[k].architecture, of[k]) for of in (now, one.frozen.version(0)))
+        two = tuple(ActorPolicy(specs[k].architecture, of[k]) for of in (now, one.opponent_pool.version(0)))
         games = play_match(MatchPlayers(one.env, two, (False, True), 1000), 0, 1, seeds).returns[:, 0]
         mine = [games[6 * (k % 2) + k] for k in range(6)]  # the second six are on exchanged sides
         assert row[f"eval/{name}/return_mean"] == np.mean(mine)
@@ -239,7 +239,7 @@ def test_versions_are_spread_over_the_run() -> None:
     (first,) = one.weights()
     seen = {}
     for number in range(1, 171):
-        one.frozen.update([replace(first, version=number)])
+        one.opponent_pool.update([replace(first, version=number)])
         seen[number] = one.versions
     assert seen[9] == [0] and seen[10] == seen[19] == [0, 10] and seen[30] == seen[39] == [0, 10, 20, 30]
     assert seen[40] == seen[59] == [0, 20, 30, 40] and seen[60] == seen[79] == [0, 20, 40, 60]
@@ -261,10 +261,10 @@ def test_versions_are_kept_in_turn_and_act_as_they_did(variant: str) -> None:
     one.learner.architecture.inputs.layout.fields(obs)["action_mask"][:] = 1
     one.learner.architecture.inputs.layout.fields(obs)["moved"][:] = np.arange(6)
     for number in one.versions:
-        again, then = ActorPolicy(policies[0].architecture, *one.frozen.version(number)), policies[number]
+        again, then = ActorPolicy(policies[0].architecture, *one.opponent_pool.version(number)), policies[number]
         np.testing.assert_array_equal(again.outputs(obs)[0], then.outputs(obs)[0])
     actor, head = VersionsActor(policies[0].architecture, 3), policies[0].architecture.head
-    actor.load(stack([one.frozen.version(number)[0] for number in one.versions]))
+    actor.load(stack([one.opponent_pool.version(number)[0] for number in one.versions]))
     noise = head.sample_noise(np.random.default_rng(0), (6,))
     state = np.zeros((6, policies[0].architecture.state_width), np.float32)
     actions, after = actor.choose(obs, state, noise, np.array([2, -1, 0, 1, 2, -1]))

@@ -62,6 +62,30 @@ def test_two_policies_never_move_each_others_parameters(words: list[str]) -> Non
     assert mine and all(row[key] == same[key] for row, same in zip(rows, changed, strict=True) for key in mine)
 
 
+def test_frozen_policies_keep_their_bits_while_others_learn() -> None:
+    words = [*SMALL, *SPLIT, "algo.frozen=[second]"]
+    whole, first, again = (algorithm(*words) for _ in range(3))
+    learned, frozen = (leaves(one.learner.state_dict() | one.normalization.state_dict()) for one in whole.learning)
+    rows = advance(whole, 4)
+    now = [leaves(one.learner.state_dict() | one.normalization.state_dict()) for one in whole.learning]
+    assert now[1] == frozen and now[0] != learned
+    assert "ppo/first/entropy" in rows[-1] and "ppo/second/entropy" not in rows[-1]
+    assert "train/second/return_mean" in rows[-1]
+    advance(first, 2)
+    again.load_state_dict(first.state_dict())
+    assert advance(again, 2) == rows[2:] and leaves(again.state_dict()) == leaves(whole.state_dict())
+
+
+def test_frozen_names_some_of_several_policies() -> None:
+    for words in (
+        [*SPLIT, "algo.frozen=[secnd]"],
+        [*SPLIT, "algo.frozen=[first,second]"],
+        ["env.id=CartPole-v1", "algo.frozen=['']"],
+    ):
+        with pytest.raises(ConfigError, match="frozen"):
+            algorithm(*SMALL, *words)
+
+
 @pytest.mark.parametrize("words", [[*SMALL, *ROLES], [*SMALL, *SPLIT, "algo.lstm=true"], [*A2C, *SPLIT]])
 def test_what_the_dead_of_any_role_see_is_learned_from_by_nobody(
     words: list[str], monkeypatch: pytest.MonkeyPatch
