@@ -82,7 +82,7 @@ class Architecture:
             )
             inputs = Inputs(observations, head, raw, real_only=True)
             return cls(inputs, "custom", freeze(dict(custom_encoder)), *layers(default_layers))
-        pictures = images(observations)
+        pictures = images(observations, bits=encoder == "cnn")
         if observations.plain:
             shape = tuple(observations.space.shape or ())
             image = len(shape) == 3 and sorted(shape)[1] >= MIN_IMAGE

@@ -225,7 +225,7 @@ class Pixels(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return images [B, C, H, W] of floats."""
-        scaled = obs.float() / self.greatest if obs.dtype == torch.uint8 else obs
+        scaled = obs if obs.is_floating_point() else obs.float() / self.greatest
         image = scaled.permute(0, 3, 1, 2) if self.last else scaled
         return image.contiguous(memory_format=self.laid) if image.device.type == "cpu" else image
 

@@ -225,12 +225,13 @@ def spaces_of(env: EnvSpec) -> tuple[Layout, gymnasium.Space]:
     return roles[0].observations, roles[0].action_space
 
 
-def images(layout: Layout) -> tuple[Leaf, ...]:
-    """Return the image leaves: uint8 arrays of two or three dimensions, at least MIN_IMAGE pixels a side."""
+def images(layout: Layout, *, bits: bool) -> tuple[Leaf, ...]:
+    """Return the image leaves: uint8 (or `bits`) in two or three dimensions, at least MIN_IMAGE pixels a side."""
+    kinds = ("pixels", "bits") if bits else ("pixels",)
     return tuple(
         leaf
         for leaf in layout.leaves
-        if leaf.kind == "pixels" and leaf.count and len(leaf.shape) in (2, 3) and sorted(leaf.shape)[-2] >= MIN_IMAGE
+        if leaf.kind in kinds and leaf.count and len(leaf.shape) in (2, 3) and sorted(leaf.shape)[-2] >= MIN_IMAGE
     )
 
 

@@ -39,13 +39,13 @@ Key = Literal["env.bounds", "env.action_bounds"]  # configuration key of the bou
 class Layout:
     """A space as rows of bytes.
 
-    Rows are an array [...] of opaque voids; a single Box is `plain`, and its rows are arrays [..., *shape]. Padding
-    bytes are zeros, so that equal elements have equal bytes.
+    Rows are an array [...] of opaque voids; a single Box of numbers is `plain`, and its rows are arrays [..., *shape].
+    Padding bytes are zeros, so that equal elements have equal bytes.
     """
 
     leaves: tuple[Leaf, ...]  # in order
     itemsize: int  # bytes of a row
-    plain: bool  # the space is a single Box
+    plain: bool  # the space is a single Box of numbers
     space: Space = field(compare=False, repr=False)  # without the components in `without`
     _root: Codec = field(compare=False, repr=False)
 
@@ -68,7 +68,8 @@ class Layout:
         builder.finish()
         leaves = tuple(root.leaves(0))
         require(bool(leaves), f"env.without removes all of {space}; shorten it")
-        return cls(leaves, root.dtype.itemsize, isinstance(kept, spaces.Box), kept, root)
+        plain = isinstance(kept, spaces.Box) and kept.dtype != np.bool_
+        return cls(leaves, root.dtype.itemsize, plain, kept, root)
 
     @property
     def row(self) -> np.dtype[Any]:

@@ -384,3 +384,14 @@ def test_dense_layers_after_convolutions_are_those_of_nature_by_default() -> Non
     assert (image.hidden_sizes, image.activation) == ((512,), "relu")
     assert (vector.hidden_sizes, vector.activation) == ((64, 64), "tanh")
     assert architecture(Layout.of(VECTOR, {}, ()), hidden_sizes=32).hidden_sizes == (32,)
+
+
+@pytest.mark.parametrize("space", [spaces.Box(0, 1, (6, 5, 3), np.bool_), spaces.MultiBinary((6, 5, 3))])
+def test_bits_are_convolved_on_request_as_the_same_bytes_are(space: gymnasium.Space) -> None:
+    bits, image = Layout.of(space, {}, ()), Layout.of(spaces.Box(0, 1, (6, 5, 3), np.uint8), {}, ())
+    assert architecture(bits, encoder="auto").encoder == "mlp"
+    ours, theirs = architecture(bits, encoder="cnn"), architecture(image, encoder="cnn")
+    rows, weights = rows_of(space, bits), weights_of(theirs)
+    same = bits.octets(rows).reshape(-1, 6, 5, 3)
+    for own, other in zip(through(ours, weights, rows), through(theirs, weights, same), strict=True):
+        torch.testing.assert_close(own, other)
