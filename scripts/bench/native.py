@@ -1,4 +1,4 @@
-"""Compare steps/s of native environments, EnvPool, Gymnasium and PettingZoo with random actions.
+"""Compare steps/s of native environments, EnvPool, Gymnasium, MinAtar and PettingZoo with random actions.
 
     python scripts/bench/native.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
 
@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))  # Python adds only the script's own folder
 
 from paddock.envs.native import library  # noqa: E402
 from scripts.bench import harness  # noqa: E402
-from scripts.bench.contenders.compiled import CONTENDERS, DRAWN, ROWS, SANITY, WALKERS, WORLDS  # noqa: E402
+from scripts.bench.contenders.compiled import CONTENDERS, DRAWN, MINATAR, ROWS, SANITY, WALKERS, WORLDS  # noqa: E402
 from scripts.bench.contenders.players import add_options, library_versions, play_row, players  # noqa: E402
 from scripts.bench.harness import Report  # noqa: E402
 
@@ -37,7 +37,7 @@ RATES = {  # targets in steps/s of rows without a peer's target
     "snake": 5_000_000,
     "spread": 10_000_000,
     "paddock/Pong-v0": 20_000_000,
-    "paddock/Breakout-v0": 8_000_000,
+    **{id: 5_000_000 for id in MINATAR},
     **{id: 50_000_000 for id in (*SANITY, *DRAWN)},
 }
 QUICK_ROWS = ["BipedalWalker-v3", "CartPole-v1"]

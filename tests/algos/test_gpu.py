@@ -34,7 +34,7 @@ CONTINUOUS = [*REPLAYED, "env=pendulum", "env.max_episode_steps=30"]
 VARIANTS = {
     "ppo": [*PPO, "env=pendulum"],
     "ppo-scenes": [*PPO, *SCENES],
-    "ppo-breakout": [*PPO, "env=breakout", "vec=native"],
+    "ppo-minatar": [*PPO, "env=minatar_breakout", "vec=native"],
     "ppo-lstm": [*PPO, "env=recall", "algo.lstm=true"],
     "ppo-threads": [*PPO, *SCENES, "algo.rollouts=threads", "algo.staleness=1", "algo.num_actors=2"],
     "ppo-bfloat16": [*PPO, *SCENES, "algo.precision=bfloat16"],
@@ -110,7 +110,7 @@ def test_what_learned_on_a_gpu_goes_on_and_is_evaluated_without_one(tmp_path: Pa
 
 
 def test_a_run_that_is_killed_on_a_gpu_goes_on_to_the_same_bits(tmp_path: Path, start: Callable[..., Command]) -> None:
-    words = [*SMALL, *VARIANTS["ppo-breakout"], "compute=serial", "checkpoint.every_s=0", "budget.iterations=60"]
+    words = [*SMALL, *VARIANTS["ppo-minatar"], "compute=serial", "checkpoint.every_s=0", "budget.iterations=60"]
     run, whole = tmp_path / "run", tmp_path / "whole"
     code, _, err = start(*words, f"run.dir={whole}").wait()
     assert code == 0, err

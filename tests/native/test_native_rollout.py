@@ -56,7 +56,7 @@ ROWS = {
         without=("mission",),
     ),
     "2048": spec("paddock.envs.games:paddock/Game2048-v0"),
-    "breakout": spec("paddock.envs.games:paddock/Breakout-v0"),
+    "minatar": spec("paddock.envs.games:paddock/MinAtarSpaceInvaders-v0"),
 }
 
 

@@ -36,10 +36,12 @@ ROWS = {id: row(id, envpool=id) for id in (*WALKERS, *CLASSIC)}
 ROWS |= {id: row(f"minigrid:{id}", package="minigrid", envpool=id, without=("mission",)) for id in WORLDS}
 SANITY = ("paddock/Delay-v0",)  # 21 steps per episode: resets are rare
 DRAWN = ("paddock/Bandit-v0", "paddock/Forget-v0")  # 1 and 4 steps: dominated by NumPy's random numbers and resets
-GAMES = ("paddock/Game2048-v0", "paddock/Breakout-v0", "paddock/Pong-v0")
+GAMES = ("paddock/Game2048-v0", "paddock/Pong-v0")
+MINATAR = tuple(f"paddock/MinAtar{game}-v0" for game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders"))
 ROWS |= {id: row(f"paddock.envs.sanity:{id}") for id in (*SANITY, *DRAWN)} | {
     id: row(f"paddock.envs.games:{id}") for id in GAMES
 }
+ROWS |= {id: row(f"paddock.envs.games:{id}", package="minatar") for id in MINATAR}
 BOARDS = ("connect_four_v3", "tictactoe_v3")
 SNAKES = {"snakes": 4, "width": 16, "height": 16, "food": 8, "longest": 24, "absence": 10, "max_steps": 500}
 ROWS |= {id: row(f"pettingzoo.classic.{id}:env", package="pettingzoo") for id in BOARDS}
@@ -161,6 +163,14 @@ def envpool(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     return envpool_pool(row, setting, stack, setting["num_batches"])
 
 
+def minatar(row: Row, setting: Setting, stack: ExitStack) -> Advance:
+    """Step the game of the package minatar."""
+    game = row.spec.id.partition("MinAtar")[2].removesuffix("-v0")
+    return one_env(
+        replace(row, spec=replace(row.spec, id=f"paddock.envs.bindings.minatar:MinAtar/{game}-v1")), setting, stack
+    )
+
+
 def puffer_cartpole(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     """Step PufferLib's own CartPole in C, which some of its packages lack."""
     from pufferlib.ocean.cartpole.cartpole import Cartpole
@@ -189,6 +199,7 @@ POOL = Contender("envpool", envpool, threads=1, settings=sizes(256, 64, 1024, nu
 WHOLE = Contender("paddock.envs.native", native_episodes, threads=1, rows=WALKERS)
 CONTENDERS = {
     "Gymnasium": Contender("gymnasium", one_env, threads=1),
+    "MinAtar": Contender("minatar", minatar, threads=1, rows=MINATAR),
     "PettingZoo": Contender("pettingzoo", pettingzoo, threads=1, rows=BOARDS),
     "EnvPool": POOL,
     "EnvPool, 2 threads": replace(POOL, threads=2),

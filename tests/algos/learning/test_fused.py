@@ -53,7 +53,7 @@ CASES: dict[str, dict[str, Any]] = {
     "car": {"id": "MountainCarContinuous-v0", "num_envs": 18, "max_episode_steps": 7, "shared": True},
     "walker": {"id": "paddock.envs.bipedal:paddock/BipedalWalker-v3", "num_envs": 35, "max_episode_steps": 15},
     "rows of bytes": {"id": GRID, "num_envs": 19, "max_episode_steps": 15},
-    "bits and numbers": {"id": "paddock.envs.games:paddock/Breakout-v0", "num_envs": 19, "max_episode_steps": 15},
+    "bits": {"id": "paddock.envs.games:paddock/MinAtarBreakout-v0", "num_envs": 19, "max_episode_steps": 15},
     "masked": {"id": GRID, "num_envs": 19, "max_episode_steps": 15, "seen": MASKED},
 }
 

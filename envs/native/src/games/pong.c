@@ -1,6 +1,6 @@
 /* Pong, with the rules of envs/games/pong.py, in integer arithmetic. */
 
-#include "paddle.h"
+#include "game.h"
 
 #define WIDTH 192
 #define HEIGHT 128
@@ -8,25 +8,30 @@
 #define POINTS 21
 #define UNIT (1 / 64.0f)
 
+static const int8_t slopes[8] = {-5, -4, -2, -1, 1, 2, 4, 5}; /* by the eighth of the paddle that is hit, and of serves */
+
 struct pong {
     int32_t x, y, vx, vy, hits;
     int32_t paddle[2], points[2]; /* player, opponent */
     uint32_t word;
 };
 
+/* Linear congruential generator of Numerical Recipes; its high bits are the better ones. */
+static inline uint32_t next_word(uint32_t word) { return word * 1664525u + 1013904223u; }
+
 /* Serve towards the player (`side` 1) or the opponent (-1). */
 static inline void serve_pong(struct pong *game, int side)
 {
     game->word = next_word(game->word);
     game->x = WIDTH / 2, game->y = HEIGHT / 4 + (int32_t)(game->word >> 26);
-    game->vx = side * 4, game->vy = serve_slopes[game->word >> 23 & 7], game->hits = 0;
+    game->vx = side * 4, game->vy = slopes[game->word >> 23 & 7], game->hits = 0;
 }
 
 static void begin_pong(struct pong *game, const void *settings, struct generator *generator)
 {
     (void)settings;
     const int middle = (HEIGHT - PADDLE) / 2;
-    *game = (struct pong){.paddle = {middle, middle}, .word = draw_word(generator)};
+    *game = (struct pong){.paddle = {middle, middle}, .word = (uint32_t)draw_integer(generator, 0, (int64_t)1 << 32)};
     serve_pong(game, game->word >> 22 & 1 ? 1 : -1);
 }
 
@@ -46,7 +51,7 @@ static int play_pong(struct pong *game, const void *settings, struct generator *
     if (hit >= 0 && hit < PADDLE) {
         const int speed = bounded(4 + ++game->hits / 4, 4, 8);
         game->x = plane[side], game->vx = side ? speed : -speed;
-        game->vy = serve_slopes[hit * 8 / PADDLE];
+        game->vy = slopes[hit * 8 / PADDLE];
         return 0;
     }
     const int points = ++game->points[1 - side];

@@ -1,11 +1,10 @@
-"""Pong's and Breakout's rules, by hand."""
+"""Pong's rules, by hand."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 
-from paddock.envs.games.breakout import Breakout
 from paddock.envs.games.pong import Pong
 
 
@@ -48,30 +47,3 @@ def test_pong_s_ball_gets_faster_with_every_fourth_hit() -> None:
     game = put(Pong(), x=182, y=60, vx=8, vy=0, paddles=[50, 50], hits=30)
     game.step(np.int64(0))
     assert game._vx == -8
-
-
-def test_breakout_s_ball_turns_back_at_a_brick_that_is_gone_then() -> None:
-    game = put(Breakout(), x=100, y=73, vx=2, vy=-4)
-    seen, reward, over, *_ = game.step(np.int64(0))
-    assert (game._x, game._y, game._vy, reward, over) == (102, 73, 4, 1.0, False)
-    assert seen["bricks"][5, 6] == 0 and seen["bricks"].sum() == 71
-
-
-def test_breakout_s_ball_is_faster_from_the_paddle_on_after_the_upper_rows() -> None:
-    game = put(Breakout(), x=100, y=22, vx=2, vy=4)
-    assert game.step(np.int64(0))[1] == 7.0 and game._vy == -4
-    game._x, game._y, game._vy, game._left = 100, 150, 4, 80
-    game.step(np.int64(0))
-    assert (game._y, game._vy) == (151, -6) and game._vx == 2, "the sixth of eight parts, 20 of 32 units along"
-
-
-def test_breakout_ends_with_the_last_ball_or_brick() -> None:
-    game = put(Breakout(), x=10, y=158, vx=1, vy=4, left=100, lives=1)
-    assert game.step(np.int64(0))[2]
-    game = put(Breakout(), x=10, y=158, vx=1, vy=4, left=100)
-    assert not game.step(np.int64(0))[2] and game._lives == 4 and game._y == 80
-    last = np.zeros((6, 12), np.int8)
-    last[5, 6] = 1
-    game = put(Breakout(), x=100, y=73, vx=2, vy=-4, bricks=last)
-    assert game.step(np.int64(0))[1:3] == (1.0, True)
-    assert sum(12 * points for points in (7, 7, 4, 4, 1, 1)) == 288
