@@ -3,6 +3,9 @@
 import json
 import math
 import random
+import shlex
+import subprocess
+import sys
 
 import optuna
 import pytest
@@ -10,6 +13,7 @@ from conftest import wait_until
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sweep_commands import SPACE, Desk, desk_fixture  # noqa: F401
 
+from paddock.report import report
 from paddock.runs.state import find_runs, read_run_states
 from paddock.sweep.finals import HELD_OUT, pick_finalists, read_finals, stand
 from paddock.sweep.summary import describe_progress
@@ -111,6 +115,7 @@ def test_killed_finals_resume_with_the_same_result(desk: Desk) -> None:
     [again] = [row for row in read_finals(desk.sweep).iter_rows(named=True) if row["seed"] == HELD_OUT]
     assert again["held_out"] and again["trial"] == json.loads(expected)["winner"]
     assert "4 of 4 trials, 10 of 10 runs" in describe_progress(desk.sweep, read_run_states(find_runs(desk.sweep)))
+    assert b"held-out seeds of the winner" in report([desk.sweep])
     desk.sweep.rename(desk.here / "first")
 
     def ended() -> int:
@@ -124,6 +129,23 @@ def test_killed_finals_resume_with_the_same_result(desk: Desk) -> None:
     assert desk.call(*command)[0] == 0
     assert (desk.sweep / "finals.json").read_text() == expected
     assert {path.parent.name: path.read_bytes() for path in desk.sweep.glob("finals/*/metrics.jsonl")} == runs
+
+
+def test_two_commands_share_finals_that_the_printed_command_repeats(desk: Desk) -> None:
+    command = [*FINALS, "budget.iterations=3", "hydra.launcher.jobs=1"]
+    first, second = desk.begin(*command), desk.begin(*command)
+    out, err = first.communicate(timeout=240)
+    assert (first.returncode, second.wait(240)) == (0, 0), err
+    runs = sorted((desk.sweep / "finals").iterdir())
+    logs = [(run / "log.txt").read_text() if (run / "log.txt").exists() else "" for run in runs]
+    assert len(runs) == 8 + 2 and not any("resum" in log for log in logs)  # each was started once
+
+    winner = json.loads((desk.sweep / "finals.json").read_text())["winner"]
+    line = next(line for line in out.splitlines() if line.startswith("  python -m paddock "))
+    again = [sys.executable, *shlex.split(line)[1:], "seed=1", "run.dir=again"]
+    subprocess.run(again, cwd=desk.here, env=desk.environment, check=True, capture_output=True, timeout=240)
+    expected = (desk.sweep / "finals" / f"{winner}_seed1" / "metrics.jsonl").read_bytes()
+    assert (desk.here / "again" / "metrics.jsonl").read_bytes() == expected
 
 
 def test_spent_cost_starts_no_further_trial(desk: Desk) -> None:
