@@ -65,8 +65,6 @@ class ES:
     learning_rate_decay: Decay
     learning_rate_floor: float
     weight_decay: NonNegativeFloat
-    noise: Literal["philox", "table"]
-    noise_table_size: int
     hidden_sizes: HiddenSizes
     activation: Activation
     agent_id_feature: bool
@@ -96,15 +94,11 @@ class ES:
         self.vec.check(self.env)
         mlp = MLP.for_spaces(*spaces_of(self.env), as_sizes(self.hidden_sizes), self.activation)
         size = mlp.num_parameters
-        if self.noise == "table":
-            hint = f"increase it to {1000 * size} or use noise=philox"
-            require(self.noise_table_size >= 2 * size, f"noise_table_size={self.noise_table_size} is too small; {hint}")
         self.problem = Problem(
             env=self.env,
             vec=self.vec,
             mlp=mlp,
             seed=self.seed,
-            noise_table_size=self.noise_table_size if self.noise == "table" else None,
             episodes_per_member=self.episodes_per_member,
             episode_cap=self.episode_cap,
             eval_max_steps=self.eval_max_steps,

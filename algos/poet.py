@@ -248,7 +248,6 @@ class POET:
             vec=self.vec,
             mlp=self.mlp,
             seed=self.seed,
-            noise_table_size=None,
             episodes_per_member=1,
             episode_cap=self.episode_cap,
             eval_max_steps=self.eval_max_steps,

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from paddock.algos.common.keys import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
+from paddock.algos.common.keys import PhiloxNoise, Stream, episode_seed, keyed_generator
 from paddock.algos.learning.episodes import Episodes, Moments
 from paddock.algos.learning.players import Members
 from paddock.algos.learning.policy_episodes import NativePlayer
@@ -38,17 +38,15 @@ class Problem:
     vec: Vec
     mlp: MLP
     seed: int
-    noise_table_size: int | None  # None: Philox
     episodes_per_member: int
     episode_cap: EpisodeCap
     eval_max_steps: int  # step limit of evaluation episodes
     observation_sampling: float  # share of pairs whose observations update the normalization; 0: none
 
-    def make_noise(self) -> Noise:
-        """Build the noise source, which gives the same vectors on every machine."""
-        if self.noise_table_size is None:
-            return PhiloxNoise(self.seed, self.mlp.num_parameters)
-        return TableNoise(self.seed, self.mlp.num_parameters, self.noise_table_size)
+    @property
+    def noise(self) -> PhiloxNoise:
+        """The noise source, which gives the same vectors on every machine."""
+        return PhiloxNoise(self.seed, self.mlp.num_parameters)
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,7 @@ class _Workspace:
     """Environments, networks and noise of one problem; results do not depend on their previous use."""
 
     def __init__(self, problem: Problem) -> None:
-        self.noise = problem.make_noise()
+        self.noise = problem.noise
         self.native = NativePlayer.of(problem.vec, problem.env, problem.mlp.network)
         self.venv: VectorEnv | None = None
         if self.native is None:

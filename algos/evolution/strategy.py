@@ -193,7 +193,7 @@ def es_update(
         Diverged: a parameter would not be finite.
     """
     distribution, sigma = generation.distribution, generation.sigma
-    noise = distribution.problem.make_noise()
+    noise = distribution.problem.noise
     gradient = estimate_gradient(
         generation.returns, lambda k: noise(distribution.iteration, distribution.key(k)), mean.size, sigma
     )

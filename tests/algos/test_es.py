@@ -2,7 +2,6 @@
 
 import copy
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Collection
@@ -16,7 +15,7 @@ from conftest import env_spec
 from gymnasium import spaces
 
 from paddock.algos.common.divergence import Diverged
-from paddock.algos.common.keys import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
+from paddock.algos.common.keys import PhiloxNoise, Stream, episode_seed, keyed_generator
 from paddock.algos.es import ES
 from paddock.algos.evolution import population
 from paddock.algos.evolution.gradient import EvaluationLost, centred_ranks
@@ -51,8 +50,6 @@ def settings(**changes: Any) -> dict[str, Any]:
         "learning_rate_decay": 1.0,
         "learning_rate_floor": 0.001,
         "weight_decay": 0.005,
-        "noise": "philox",
-        "noise_table_size": 100_000,
         "hidden_sizes": (8,),
         "activation": "tanh",
         "agent_id_feature": False,
@@ -156,7 +153,7 @@ def test_both_members_of_a_pair_mirror_each_other(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(population, "_play", watch)
     generation = run_job(es.pool, play_members, job)
     assert len(played) == es.population // 2
-    noise = es.problem.make_noise()
+    noise = es.problem.noise
     for pair, direction in played.items():
         np.testing.assert_allclose(direction, noise(3, pair), atol=1e-5)
     # The gradient of one pair that differs lies along the noise that both its members had.
@@ -399,26 +396,6 @@ def test_the_noise_is_the_same_in_every_process() -> None:
     assert said == [PhiloxNoise(1, 3)(2, 3).tobytes().hex(), str(episode_seed(1, Stream.EPISODE, 3, 4))]
 
 
-def test_the_table_is_shared_between_processes_and_gives_the_same_noise(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (tmp_path / "paddock").mkdir()
-    (tmp_path / "paddock" / f".noise.{os.uname().nodename}.tmp").write_bytes(b"part of a table")  # a killed process's
-    noise = TableNoise(1, 20, 10_000)
-    code = "from paddock.algos.common.keys import *; print(TableNoise(1, 20, 10_000)(2, 3).tobytes().hex())"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    assert said == noise(2, 3).tobytes().hex()
-    assert sorted(path.suffix for path in (tmp_path / "paddock").iterdir()) == [".lock", ".npy"]
-    assert abs(float(noise.table.mean())) < 0.05 and abs(float(noise.table.std()) - 1) < 0.05
-
-
-def test_the_table_evolves_as_philox_does(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    one, other = (ES(**settings(noise="table", pairs_per_task=n)) for n in (1, 8))
-    assert deterministic(advance(one, 2)) == deterministic(advance(other, 2))
-
-
 # Observation statistics
 
 
@@ -490,7 +467,6 @@ def test_state_goes_round_through_a_state_dict() -> None:
         ({"sigma_floor": 0.5}, "sigma_floor=0.5"),
         ({"observation_sampling": 0.0}, "observation_sampling=0.0"),
         ({"hidden_sizes": (0,)}, r"hidden_sizes=\[0\]"),
-        ({"noise": "table", "noise_table_size": 10}, "noise_table_size=10"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )

@@ -50,7 +50,7 @@ ALGORITHMS: Mapping[str, tuple[Sequence[str], Options]] = {  # what it learns, a
         (*CHOICES, *NUMBERS),
         {**EVALUATED, **OFTEN}
         | {"population": [4, 10], "hidden_sizes": ["[]", "[8]"], "episodes_per_member": [1, 3], "episode_cap": [17, 40]}
-        | {"noise": ["philox", "table"], "noise_table_size": [20_000], "observation_sampling": [0.1, 0.5]},
+        | {"observation_sampling": [0.1, 0.5]},
     ),
     "ppo": (
         (*CHOICES, *NUMBERS),

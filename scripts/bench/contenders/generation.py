@@ -28,7 +28,7 @@ Scale = tuple[
 
 def members(es: ES) -> Iterator[tuple[int, NDArray[np.float32], int]]:
     """Yield index, parameters [P] and episode seed of each member of the next iteration."""
-    noise, mean, sigma = es.problem.make_noise(), es.mean.astype(np.float32), np.float32(es.sigma)
+    noise, mean, sigma = es.problem.noise, es.mean.astype(np.float32), np.float32(es.sigma)
     for pair in range(es.population // 2):
         seed = episode_seed(es.seed, Stream.EPISODE, es.iteration, pair)
         direction = sigma * noise(es.iteration, pair)
