@@ -4,10 +4,10 @@ Methods for acting use NumPy, so that workers start without torch; methods for t
 """
 
 from paddock.algos.networks.heads.categorical import Categorical
-from paddock.algos.networks.heads.composite import Composite
+from paddock.algos.networks.heads.composite import Composite, Head
 from paddock.algos.networks.heads.deterministic import Binary, Tanh
 from paddock.algos.networks.heads.gaussian import LOG_2PI, sum_columns
-from paddock.algos.networks.heads.head import NO_LOG_STD, Floats, Head, LeafHead
+from paddock.algos.networks.heads.head import NO_LOG_STD, Floats, LeafHead
 from paddock.algos.networks.heads.make import make_head
 from paddock.algos.networks.heads.masked import LOWEST
 from paddock.algos.networks.heads.numbers import Numbers

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.networks.heads.head import Floats, Head, LeafHead, Path, sum_terms
+from paddock.algos.networks.heads.head import NO_LOG_STD, Floats, LeafHead, Path, sum_terms
 from paddock.envs.spaces.codecs import dotted
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spaces.views import flatten
@@ -31,16 +31,11 @@ class Section:
 
 @final
 @dataclass(frozen=True)
-class Composite(Head):
-    """Independent heads for the leaves of a Dict or Tuple action space."""
+class Composite:
+    """Independent heads for the leaves of a Dict or Tuple action space; its members are those of `LeafHead`."""
 
-    heads: tuple[LeafHead, ...]
+    leaves: tuple[LeafHead, ...]  # in the order of their outputs
     layout: Layout  # of the environment's actions
-
-    @property
-    def leaves(self) -> tuple[LeafHead, ...]:
-        """Heads of the leaves, in the order of their outputs."""
-        return self.heads
 
     @functools.cached_property
     def sections(self) -> tuple[Section, ...]:
@@ -147,3 +142,10 @@ class Composite(Head):
         """Return the columns of one leaf in actions [B, K]; discrete actions as integers."""
         part = action[:, at.action]
         return part.astype(np.int64, copy=False) if at.leaf.sizes else part
+
+    def __call__(self, out: Floats) -> NDArray[Any]:
+        """Return the most likely actions for outputs [B, W], in the environment's format."""
+        return self.to_env(self.sample(out, NO_LOG_STD, None))
+
+
+Head = LeafHead | Composite

@@ -1,4 +1,4 @@
-"""Interface of action heads."""
+"""Base of action heads."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -18,97 +18,13 @@ Graph = Any  # `onnx_graph.Graph`, whose module imports this one
 NO_LOG_STD = np.zeros(0, np.float32)  # of heads without standard deviations
 
 
-class Head(abc.ABC):
-    """Map from network outputs [B, W] to actions.
+@dataclass(frozen=True)
+class LeafHead(abc.ABC):
+    """Map from network outputs [B, W] to the actions of one space, other than Dict and Tuple, or of one of their leaves.
 
     Unscaled actions [B, K] are samples of the distribution, before scaling to the action bounds. They are int64 if all
     components are discrete, else float32, which is exact for discrete actions below 2^24.
     """
-
-    @property
-    @abc.abstractmethod
-    def leaves(self) -> "tuple[LeafHead, ...]":
-        """Heads of the leaves of the action space, in the order of their outputs."""
-
-    @property
-    @abc.abstractmethod
-    def width(self) -> int:
-        """Number of network outputs W."""
-
-    @property
-    @abc.abstractmethod
-    def components(self) -> int:
-        """Number of action components K."""
-
-    @property
-    @abc.abstractmethod
-    def num_log_std(self) -> int:
-        """Number of log standard deviations learned as separate parameters, one per Gaussian component."""
-
-    @property
-    @abc.abstractmethod
-    def learns_in_c(self) -> bool:
-        """True if dense networks with this head can be trained in C."""
-
-    @property
-    @abc.abstractmethod
-    def inner_dtype(self) -> np.dtype[Any]:
-        """Dtype of unscaled actions."""
-
-    @property
-    @abc.abstractmethod
-    def compact_dtype(self) -> np.dtype[Any]:
-        """Smallest dtype that holds every unscaled action."""
-
-    @property
-    @abc.abstractmethod
-    def columns(self) -> Mapping[Path, slice]:
-        """Output columns of each discrete leaf, by path in the action space; action masks have the same width."""
-
-    @abc.abstractmethod
-    def describe(self) -> str:
-        """Name the kinds of actions, for `dry_run=true`."""
-
-    @abc.abstractmethod
-    def sample_noise(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
-        """Return noise [*lead, ...] for `sample`."""
-
-    @abc.abstractmethod
-    def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
-        """Return actions [B, K] for outputs [B, W]; the most likely ones without noise."""
-
-    @abc.abstractmethod
-    def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:
-        """Return log-probabilities [B] of actions [B, K]; for continuous ones, log-densities after scaling."""
-
-    @abc.abstractmethod
-    def logprob_and_entropy(self, out: "Tensor", log_std: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Return log-probabilities and entropies [B] of actions [B, K] for outputs [B, W], in torch."""
-
-    @abc.abstractmethod
-    def log_slope(self, action: Floats) -> Floats:
-        """Return the log-derivative [B] of scaling actions [B, K], which is subtracted from log-densities."""
-
-    @abc.abstractmethod
-    def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
-        """Convert actions for `VectorEnv.send`: arrays [B, *shape], or rows [B] of a `Layout` for Dict and Tuple."""
-
-    @abc.abstractmethod
-    def masked(self, out: Floats, legal: NDArray[np.bool_]) -> Floats:
-        """Give actions that are not `legal` [B, W] probability 0; continuous outputs are unchanged.
-
-        Raises:
-            EnvError: a component has no legal action.
-        """
-
-    def __call__(self, out: Floats) -> NDArray[Any]:
-        """Return the most likely actions for outputs [B, W], in the environment's format."""
-        return self.to_env(self.sample(out, NO_LOG_STD, None))
-
-
-@dataclass(frozen=True)
-class LeafHead(Head):
-    """Head of a space other than Dict and Tuple, or of one of their leaves."""
 
     shape: tuple[int, ...]  # of one action in the environment
     low: tuple[float, ...]  # first discrete action or lower bound of each component
@@ -119,14 +35,19 @@ class LeafHead(Head):
 
     kind: ClassVar[str]  # name in messages
     is_stochastic: ClassVar[bool] = True  # training samples actions
-    learns_in_c: ClassVar[bool] = True
+    learns_in_c: ClassVar[bool] = True  # dense networks with this head can be trained in C
     native_mode: ClassVar[str | None] = None  # native name of its most likely actions; None: unsupported
     native_sampler: ClassVar[str | None] = None  # native name of its samples; None: unsupported
 
     @property
     def leaves(self) -> "tuple[LeafHead, ...]":
-        """This head alone."""
+        """Heads of the leaves of the action space, in the order of their outputs: this one alone."""
         return (self,)
+
+    @property
+    @abc.abstractmethod
+    def width(self) -> int:
+        """Number of network outputs W."""
 
     @property
     def components(self) -> int:
@@ -135,7 +56,7 @@ class LeafHead(Head):
 
     @property
     def num_log_std(self) -> int:
-        """Number of learned log standard deviations: 0."""
+        """Number of log standard deviations learned as separate parameters, one per Gaussian component."""
         return 0
 
     @property
@@ -160,32 +81,56 @@ class LeafHead(Head):
 
     @property
     def columns(self) -> Mapping[Path, slice]:
-        """Output columns of discrete leaves: none."""
+        """Output columns of each discrete leaf, by path in the action space; action masks have the same width."""
         return {}
 
     def describe(self) -> str:
-        """Return the kind of action."""
+        """Name the kinds of actions, for `dry_run=true`."""
         return self.kind
 
     def sample_noise(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
-        """Return standard normal noise [*lead, K]."""
+        """Return noise [*lead, ...] for `sample`: standard normal numbers [*lead, K], unless overridden."""
         return generator.standard_normal((*lead, self.components), dtype=np.float32)
 
     def activate(self, out: Floats) -> Floats:
         """Activate raw outputs for `sample`, if it is one leaf of several."""
         return out
 
+    @abc.abstractmethod
+    def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
+        """Return actions [B, K] for outputs [B, W]; the most likely ones without noise."""
+
+    @abc.abstractmethod
+    def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:
+        """Return log-probabilities [B] of actions [B, K]; for continuous ones, log-densities after scaling."""
+
+    @abc.abstractmethod
+    def logprob_and_entropy(self, out: "Tensor", log_std: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":
+        """Return log-probabilities and entropies [B] of actions [B, K] for outputs [B, W], in torch."""
+
     def log_slope(self, action: Floats) -> Floats:
-        """Return zeros [B]."""
+        """Return the log-derivative [B] of scaling actions [B, K], which is subtracted from log-densities."""
         return np.zeros(len(action), np.float32)
 
+    @abc.abstractmethod
+    def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
+        """Convert actions for `VectorEnv.send`: arrays [B, *shape], or rows [B] of a `Layout` for Dict and Tuple."""
+
     def masked(self, out: Floats, legal: NDArray[np.bool_]) -> Floats:
-        """Return the outputs unchanged."""
+        """Give actions that are not `legal` [B, W] probability 0; continuous outputs are unchanged.
+
+        Raises:
+            EnvError: a component has no legal action.
+        """
         return out
 
     @abc.abstractmethod
     def to_onnx(self, graph: Graph, out: str) -> str:
         """Add nodes that compute the most likely actions from `out` in the environment's format; return their name."""
+
+    def __call__(self, out: Floats) -> NDArray[Any]:
+        """Return the most likely actions for outputs [B, W], in the environment's format."""
+        return self.to_env(self.sample(out, NO_LOG_STD, None))
 
 
 def sum_terms(terms: "Sequence[Tensor]") -> "Tensor":

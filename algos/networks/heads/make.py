@@ -8,9 +8,9 @@ import numpy as np
 from gymnasium import spaces
 
 from paddock.algos.networks.heads.categorical import Categorical
-from paddock.algos.networks.heads.composite import Composite
+from paddock.algos.networks.heads.composite import Composite, Head
 from paddock.algos.networks.heads.deterministic import Binary, Bounded, Unbounded
-from paddock.algos.networks.heads.head import Head, LeafHead, Path
+from paddock.algos.networks.heads.head import LeafHead, Path
 from paddock.algos.networks.heads.numbers import Numbers, has_width
 from paddock.envs.errors import ConfigError, nearest, require, resolve
 from paddock.envs.spaces.codecs import dotted
