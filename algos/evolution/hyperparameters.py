@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Union
+from typing import Any, Union
 
 import numpy as np
 
@@ -21,20 +21,6 @@ Value = int | float
 # Integer settings that may change: those of an update. Others determine environments, networks or rollout sizes.
 WHOLE = ("epochs", "minibatch_size")
 COUNTED = ("updates_per_step",)  # float settings that may not change, since they define a count from the first step on
-
-
-class Dimension(Protocol):
-    """Domain of one hyperparameter."""
-
-    @property
-    def extremes(self) -> Sequence[Value]:
-        """Values to validate; if they are valid, all values are."""
-
-    def sample(self, generator: np.random.Generator) -> Value:
-        """Sample a value independent of earlier ones."""
-
-    def perturb(self, value: Value, factors: Sequence[float], generator: np.random.Generator) -> Value:
-        """Return a random value near this one."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +34,11 @@ class RangeDimension:
 
     @property
     def extremes(self) -> Sequence[Value]:
-        """See `Dimension.extremes`."""
+        """Values to validate; if they are valid, all values are."""
         return self.low, self.high
 
     def sample(self, generator: np.random.Generator) -> Value:
-        """See `Dimension.sample`."""
+        """Sample a value independent of earlier ones."""
         if self.log:
             return self._fit(math.exp(generator.uniform(math.log(self.low), math.log(self.high))))
         if self.whole:
@@ -80,11 +66,11 @@ class ChoiceDimension:
 
     @property
     def extremes(self) -> Sequence[Value]:
-        """See `Dimension.extremes`."""
+        """Values to validate: all."""
         return self.choices
 
     def sample(self, generator: np.random.Generator) -> Value:
-        """See `Dimension.sample`."""
+        """Sample a value independent of earlier ones."""
         return self.choices[generator.integers(len(self.choices))]
 
     def perturb(self, value: Value, factors: Sequence[float], generator: np.random.Generator) -> Value:
@@ -92,6 +78,9 @@ class ChoiceDimension:
         index = self.choices.index(value)
         neighbours = [k for k in (index - 1, index + 1) if 0 <= k < len(self.choices)]
         return self.choices[neighbours[generator.integers(len(neighbours))]]
+
+
+Dimension = RangeDimension | ChoiceDimension
 
 
 def read_space(
