@@ -207,11 +207,7 @@ class ES:
         return self.best_iteration if which == "best" else self.iteration
 
     def policy(self, which: Literal["last", "best"] = "last") -> FlatPolicy:
-        """Return the mean policy: the last one, or the best one of all evaluations.
-
-        Raises:
-            ConfigError: the best is requested before the first evaluation.
-        """
+        """Return the mean policy: the last one, or the best evaluated one; raise ConfigError if there is none yet."""
         known = which == "last" or self.best_return > float("-inf")
         require(known, "which=best is not known before the first evaluation; use which=last")
         mean, observed = (self.mean, self.observed) if which == "last" else (self.best_mean, self.best_observed)
@@ -286,14 +282,7 @@ class ES:
         return evaluation, seconds
 
     def _evaluate_mean(self) -> tuple[dict[str, float], float]:
-        """Evaluate the mean policy.
-
-        Returns:
-            Metrics, and the seconds that workers computed.
-
-        Raises:
-            Interrupted: a signal interrupted the wait.
-        """
+        """Return the metrics of the mean policy, and the seconds that workers computed; a signal raises Interrupted."""
         mean, normalizer = self.mean.astype(np.float32), self._normalizer(self.observed)
         distribution = SearchDistribution(self.problem, self.iteration, mean, None, normalizer)
         description = format_evaluation(self.env, self.iteration, self.eval_episodes, self.eval_max_steps)

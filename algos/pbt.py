@@ -227,11 +227,7 @@ class PBT:
         return Member(seed, settings, LOST, 0, self.rounds.make(settings, seed).state_dict(), files)
 
     def policy(self, which: Literal["last", "best"] = "last") -> Any:
-        """Return the policy of the current leader, or of the best member of all rounds.
-
-        Raises:
-            ConfigError: the best is requested before the first round has ended.
-        """
+        """Return the policy of the current leader, or of the best member of all rounds, if any."""
         require(
             which == "last" or self.best is not None, "which=best is unknown before the first round; use which=last"
         )

@@ -260,11 +260,7 @@ class POET:
         return events
 
     def policy(self, which: int | None = None) -> FlatPolicy:
-        """Return the agent of a niche, active or archived; None: of the newest niche.
-
-        Raises:
-            ConfigError: there is no such niche.
-        """
+        """Return the agent of a niche, active or archived; None: of the newest niche."""
         number = max(self.niches, default=0) if which is None else which
         return FlatPolicy(self.mlp, self._known(number).mean.astype(np.float32), None)
 

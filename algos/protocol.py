@@ -76,11 +76,7 @@ class Evaluates(Protocol):
     """
 
     def evaluate_last(self) -> Sequence[Metrics]:
-        """Return evaluations that no row has reported yet, the current policy's last; do not change the state.
-
-        Raises:
-            Interrupted: the wait was interrupted; see `WaitsForEvaluations`.
-        """
+        """Return evaluations that no row has reported yet, the current policy's last; do not change the state."""
 
 
 @runtime_checkable

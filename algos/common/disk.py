@@ -52,11 +52,7 @@ def open_temporary(prefix: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder; the lock ends with this process.
-
-    Raises:
-        OSError: another process holds the lock, or the file system has no locks.
-    """
+    """Lock a folder until this process ends; raise OSError if it is locked, or the file system has no locks."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

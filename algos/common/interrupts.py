@@ -25,22 +25,14 @@ class Interrupts:
         self._requested = self._waiting = self._logged = False
 
     def request(self) -> None:
-        """Interrupt the current wait and all later ones.
-
-        Raises:
-            Interrupted: the main thread is waiting; the exception ends the wait.
-        """
+        """Interrupt all later waits, and the current one by raising Interrupted in the main thread."""
         self._requested = True
         if self._waiting:
             raise Interrupted
 
     @contextlib.contextmanager
     def waiting(self, description: str) -> Iterator[None]:
-        """Make a block interruptible, and log the first long wait.
-
-        Raises:
-            Interrupted: an interrupt was requested.
-        """
+        """Make a block interruptible, by Interrupted, and log the first long wait."""
         timer = threading.Timer(LOG_AFTER_S, self._log, [description])
         timer.daemon = True
         if not self._logged:

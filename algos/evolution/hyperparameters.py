@@ -88,13 +88,8 @@ def read_space(
 ) -> dict[str, Dimension]:
     """Return the domain of each explored setting of an algorithm, sorted by name.
 
-    Args:
-        explore: maps names to a mapping with `low`, `high` and `log`, or with `choices`.
-        target: the algorithm's class, whose signature has the types of settings.
-        settings: its settings, whose values have the types that the signature lacks.
-
-    Raises:
-        ConfigError: a name is not a setting that may change, or its domain is invalid.
+    `explore` maps names to a mapping with `low`, `high` and `log`, or with `choices`. The type of a setting is that in
+    the signature of the algorithm `target`, or that of its value in `settings`.
     """
     try:
         hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)

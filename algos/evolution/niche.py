@@ -55,9 +55,6 @@ def novelty(distances: Iterable[float], neighbours: int) -> float:
 
 
 def characterize(scores: Sequence[float], low: float, high: float) -> Floats:
-    """Compute PATA-EC (arXiv:2003.08536) of an environment: centred ranks [A] of all agents' scores [A], clipped.
-
-    NaN, a lost evaluation, counts as `low`; the bounds are those of the minimal criterion.
-    """
+    """Return PATA-EC (arXiv:2003.08536): centred ranks [A] of all agents' scores, clipped; NaN counts as `low`."""
     clipped = np.clip(np.nan_to_num(np.asarray(scores, np.float64), nan=low), low, high)
     return centred_ranks(clipped).astype(np.float64)

@@ -108,9 +108,6 @@ class RoundSettings:
         """Link a member's files into a new folder for one attempt at a round; return its name, "" without files.
 
         Each attempt needs its own files, because a worker presumed dead may still be running the same round.
-
-        Raises:
-            ReplayRefused: the files cannot be written.
         """
         if not member.files:
             return ""
@@ -119,11 +116,7 @@ class RoundSettings:
         return files
 
     def link_files(self, source: Member, files: str) -> None:
-        """Link the files of a member into another folder; no process may be writing to them.
-
-        Raises:
-            ReplayRefused: the files cannot be written.
-        """
+        """Link the files of a member, to which no process may be writing, into another folder; raise ReplayRefused."""
         assert self.folder is not None
         names: list[str] = []
         rename_attachments(source.state, lambda listed: names.__iadd__(listed))

@@ -74,13 +74,10 @@ def play_members(task: tuple[Broadcast[SearchDistribution], int, int]) -> Any:
 def play_pairs(
     distribution: SearchDistribution, start: int, stop: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], list[Moments], NDArray[np.float64]]:
-    """Play the mirrored pairs start..stop-1.
+    """Play the mirrored pairs start..stop-1, both signs in the same episodes, so that a lost worker loses whole pairs.
 
-    Both signs of a pair are in one task and play the same episodes, so a lost worker removes whole pairs.
-
-    Returns:
-        Mean returns [n, 2], summed lengths [n, 2], the moments of the sampled pairs in order, and environment
-        metrics [n, 2, episodes, M].
+    Return mean returns [n, 2], summed lengths [n, 2], the moments of the sampled pairs in order, and environment
+    metrics [n, 2, episodes, M].
     """
     problem, sigma = distribution.problem, distribution.sigma
     assert sigma is not None

@@ -13,11 +13,7 @@ AHEAD = 2  # maximum lead over the slowest niche, in iterations
 def learn_side_by_side(
     together: ConcurrentJobs[Any, Any], jobs: AgentJobs, niches: Mapping[int, Niche], start: int, stop: int
 ) -> Iterator[dict[int, tuple[StepResult, EvaluationResult]]]:
-    """Train every niche for iterations start..stop-1.
-
-    Yields:
-        For each completed iteration, in order: each niche's ES step and the evaluation of its agent after it.
-    """
+    """Train every niche for iterations start..stop-1; yield the ES steps and evaluations of each, in order."""
     niches = dict(niches)
     agents = {number: (niche.mean, niche.adam) for number, niche in niches.items()}
     reached = dict.fromkeys(niches, start)  # next iteration of each niche

@@ -61,11 +61,7 @@ class StrategySettings(Protocol):
 
 
 def check_strategy(settings: StrategySettings, name: str) -> None:
-    """Check settings that depend on each other, and the vectorization.
-
-    Raises:
-        ConfigError: a check fails.
-    """
+    """Raise ConfigError if settings that depend on each other, or the vectorization, are invalid."""
     vec = settings.vec
     check_unshared(vec, f"algo={name} plays on every worker")
     require(vec.seeded_slots, f"{name} must reset single environments; {type(vec).__name__} cannot, use vec=serial")
@@ -77,10 +73,7 @@ def check_strategy(settings: StrategySettings, name: str) -> None:
 
 
 def pairs_of_task(settings: StrategySettings) -> int:
-    """Return the number of mirrored pairs per task: `pairs_per_task`, or one that balances the workers' threads.
-
-    Results do not depend on it.
-    """
+    """Return the number of mirrored pairs per task: `pairs_per_task`, or one that balances the workers' threads."""
     if settings.pairs_per_task is not None:
         return settings.pairs_per_task
     vec, threads = settings.vec, max(settings.pool.threads, 1)
@@ -185,12 +178,9 @@ def es_update(
     *,
     plain: bool = False,
 ) -> ESUpdate:
-    """Compute the update of a generation's mean [P] from its ranked noise.
+    """Compute the update of a generation's mean [P] from its ranked noise; raise Diverged if it is not finite.
 
     With `plain`, follow the plain gradient; the optimizer's state is updated anyway.
-
-    Raises:
-        Diverged: a parameter would not be finite.
     """
     distribution, sigma = generation.distribution, generation.sigma
     noise = distribution.problem.noise
@@ -211,11 +201,7 @@ def es_update(
 
 
 def play_evaluation(settings: StrategySettings, distribution: SearchDistribution) -> Job[tuple[Episodes, list[Done]]]:
-    """Play the evaluation episodes of a mean as tasks of `play_members`.
-
-    Returns:
-        The episodes that were not lost, in order, and the ends of the tasks.
-    """
+    """Play the evaluation of a mean by `play_members`; return the episodes not lost, in order, and the tasks' ends."""
     episodes, size = settings.eval_episodes, settings.vec.num_envs
     shared = settings.pool.broadcast(distribution)
     ends = yield [(shared, first, min(first + size, episodes)) for first in range(0, episodes, size)]

@@ -105,8 +105,7 @@ class AsyncEvaluation:
     def finish(self) -> dict[str, float]:
         """Wait for the pending evaluation and return its metrics; empty if there is none or all its tasks failed.
 
-        Raises:
-            Interrupted: the wait was interrupted; call this method again to continue waiting.
+        If Interrupted is raised, call this method again to continue waiting.
         """
         metrics = self._wait()
         self._thread, self._running = None, False
@@ -117,11 +116,7 @@ class AsyncEvaluation:
         return metrics
 
     def finish_last(self, *weights: Weights) -> list[dict[str, float]]:
-        """Finish the pending evaluation and evaluate these weights if they differ; the state is unchanged.
-
-        Raises:
-            Interrupted: a wait was interrupted.
-        """
+        """Finish the pending evaluation and evaluate these weights if they differ; the state is unchanged."""
         results = [self._wait()]
         if self._enabled and (not self._running or weights[0].version != self.newest[0].version):
             settings: tuple[Any, ...] = self._config, self._pool, self._episodes, self._max_steps
@@ -173,11 +168,7 @@ class AsyncEvaluation:
         self.best_return, self.best = float(state["best"]["return"]), [Weights(**one) for one in best]
 
     def policy(self, which: Literal["last", "best"], *last: Weights) -> Policy:
-        """Return the last policy (weights `last`) or the best evaluated policy; a joint policy if there are several.
-
-        Raises:
-            ConfigError: the best is requested before the first evaluation has finished.
-        """
+        """Return the last policy, of weights `last`, or the best evaluated one; a joint policy if there are several."""
         available = which == "last" or self.best_return > float("-inf")
         require(available, "which=best is not known before the first evaluation; use which=last")
         return make_joint_policy(self._policies, self._config.env, last if which == "last" else self.best)

@@ -25,11 +25,7 @@ Loss = Callable[[Any, Any, Any], Any]  # returns (loss, metrics), or an iterator
 
 
 def choose_loss(path: str | None, default: Loss) -> Loss:
-    """Return the loss at the import path `algo.loss`, or the default loss if it is null.
-
-    Raises:
-        ConfigError: the loss cannot be imported.
-    """
+    """Return the loss at the import path `algo.loss`, or the default loss if it is null."""
     return default if path is None else resolve(path, "algo.loss")
 
 
@@ -39,11 +35,7 @@ def needs_of_loss(path: str | None) -> list[str]:
 
 
 def compute_loss(loss: Loss, network: Any, batch: Any, settings: Any) -> tuple[Any, Mapping[str, Tensor]]:
-    """Compute a loss and check its result.
-
-    Raises:
-        ConfigError: the loss does not return (loss, metrics).
-    """
+    """Compute a loss; raise ConfigError if it does not return (loss, metrics)."""
     result = loss(network, batch, settings)
     valid = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
     name = getattr(loss, "__qualname__", repr(loss))

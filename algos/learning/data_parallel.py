@@ -39,20 +39,13 @@ class LearnerLost(PaddockError):
 
 
 class Learners:
-    """Data-parallel learners: the first in this process, the others in child processes during training.
-
-    Attributes:
-        count: number of learners.
-    """
+    """Data-parallel learners: the first in this process, the other `count - 1` in child processes during training."""
 
     def __init__(self, make: Make, update: Update, count: int, device: str) -> None:
         """Build the first learner without starting a process.
 
-        Args:
-            make: called with `device` and `context`.
-            update: update(learner, *batch); picklable.
-            count: number of learners.
-            device: cpu for all, or cuda for one GPU each.
+        `make` is called with `device` and `context`; `update(learner, *batch)` must be picklable. `device` is cpu for
+        all, or cuda for one GPU each.
         """
         self._make = make
         self._update = update
@@ -82,11 +75,7 @@ class Learners:
             self._others, self._group = [], None
 
     def learn(self, *batch: Any) -> Any:
-        """Update every learner with a picklable batch and return the first one's result.
-
-        Raises:
-            LearnerLost: a learner died, failed or hung, or their parameters differ.
-        """
+        """Update every learner with a picklable batch and return the first one's result, or raise LearnerLost."""
         if self._others:
             message = cloudpickle.dumps(batch)
             with self._attribute_errors():
@@ -172,11 +161,7 @@ class _Process:
         self.name = f"learner {setup.rank + 1} of {setup.count} (process {self.child.popen.pid}, {setup.device})"
 
     def send(self, message: bytes) -> None:
-        """Send a batch.
-
-        Raises:
-            LearnerLost: the process hangs.
-        """
+        """Send a batch, or raise LearnerLost if the process hangs."""
         try:
             self.child.connection.send_bytes(message)
         except BlockingIOError as error:

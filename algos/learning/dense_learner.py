@@ -59,11 +59,7 @@ class DenseLearner(Learner):
     """
 
     def __init__(self, architecture: Architecture, seed: int, *, adam_epsilon: float, threads: int) -> None:
-        """Initialize the parameters.
-
-        Raises:
-            ConfigError: there is no library for this processor.
-        """
+        """Initialize the parameters; raise ConfigError if there is no library for this processor."""
         self.architecture, self._shape = architecture, DenseShape.of(architecture)
         self._functions, self._threads = library.functions(), limit_threads(threads)
         self._network, self._arrays = describe_network(self._shape)
@@ -90,10 +86,7 @@ class DenseLearner(Learner):
     def evaluate(
         self, observation: Floats, action: Floats | None, sparse: SparseRows | None = None
     ) -> tuple[Floats, Floats]:
-        """Map rows of observations to values [R] and log-probabilities [R] of actions [R, K].
-
-        Log-densities are before squashing; they are 0 without actions.
-        """
+        """Map rows to values [R] and log-probabilities [R] of actions [R, K], before squashing; 0 without actions."""
         rows, shape = len(observation), self._shape
         shown = None if sparse is None else CSparseRows.of(sparse)
         value, logprob = np.empty(rows, np.float32), np.zeros(rows, np.float32)

@@ -28,11 +28,9 @@ class Players(Protocol):
         """Reset the recurrent state of a row."""
 
     def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None) -> NDArray[Any]:
-        """Map observations [R, *shape] to actions [R, ...], each row independently.
+        """Map observations [R, *shape] of all rows to actions [R, ...], each row independently.
 
-        Args:
-            obs: of all rows.
-            acts: [R], rows that act; the others keep their recurrent state. None: all.
+        Rows that do not act, according to `acts` [R], keep their recurrent state; None: all act.
         """
 
     def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
@@ -143,18 +141,11 @@ def play(
     watch: Callable[[], None] | None = None,
     metrics: Sequence[str] = (),
 ) -> Episodes:
-    """Play episode e from seed seeds[e], for every e in range(len(seeds)).
+    """Play episode e from seed seeds[e], for every e; see `multiagent.episodes.play_episodes` for several agents.
 
-    `multiagent.episodes.play_episodes` also supports multi-agent environments.
-
-    Args:
-        venv: N environments without autoreset, with packed observations.
-        players: policies of the rows.
-        seeds: of the episodes.
-        cap: maximum steps of an episode; None for the environment's own limit.
-        observe: [E], whether to return moments of the observations; empty: none.
-        watch: called after every step.
-        metrics: names of environment metrics to collect.
+    `venv` has no autoreset and packed observations. `cap` is the maximum length of an episode, None: the environment's
+    own limit. `observe` [E] selects episodes whose observation moments are returned, `metrics` names environment
+    metrics to collect, and `watch` is called after every step.
     """
     observe = observe or [False] * len(seeds)
     slots, episodes = venv.num_envs, len(seeds)

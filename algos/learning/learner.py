@@ -70,11 +70,7 @@ class Report:
 
     @classmethod
     def join(cls, reports: "Sequence[Report]") -> "Report":
-        """Concatenate reports.
-
-        Raises:
-            Diverged: a metric is not finite.
-        """
+        """Concatenate reports; raise Diverged if a metric is not finite."""
         names, values = reports[0].names, np.concatenate([report.values for report in reports])
         for m, k in np.argwhere(~np.isfinite(values))[:1]:
             raise Diverged(f"in minibatch {m} of an update the {names[k]} is {values[m, k]}: {REMEDY}")
@@ -92,12 +88,7 @@ class Learner(abc.ABC):
 
     @abc.abstractmethod
     def evaluate_batch(self, rollout: Rollout, weights: Weights) -> BatchValues:
-        """Compute the value of every observation and the log-probability of every action.
-
-        Args:
-            rollout: the rollout.
-            weights: current weights, which hold the normalization of observations.
-        """
+        """Compute the value of every observation and the log-probability of every action, given the current weights."""
 
     @abc.abstractmethod
     def optimizer_step(
@@ -109,15 +100,10 @@ class Learner(abc.ABC):
         rate: float,
         max_norm: float | None,
     ) -> Report:
-        """Take one step of Adam per minibatch.
+        """Take one step of Adam with learning rate `rate` per minibatch.
 
-        Args:
-            values: result of `evaluate_batch`.
-            batch: training data.
-            minibatches: indices into the flattened batch of steps to learn from; with an LSTM, of environments.
-            settings: settings of the loss.
-            rate: Adam's learning rate.
-            max_norm: maximum gradient norm; None: no clipping.
+        Minibatches are indices into the flattened batch of steps to learn from; with an LSTM, of environments.
+        Gradients are clipped to `max_norm`, if not None.
         """
 
     def training_context(self) -> AbstractContextManager[Any]:
@@ -140,13 +126,10 @@ class Learner(abc.ABC):
 def is_dense(
     architecture: Architecture, backend: Backend, device: str, precision: str, compiled: bool, needs: Sequence[str] = ()
 ) -> bool:
-    """Return whether a network is trained in C instead of torch.
+    """Return whether a network is trained in C; raise ConfigError if backend=dense does not support it.
 
     `backend=auto` selects C for dense networks of at most `MAX_DENSE_WIDTH` if the library was built. `needs` are
     configured settings that only torch supports, as `key=value`.
-
-    Raises:
-        ConfigError: backend=dense, but the network, a setting or this machine does not support it.
     """
     if backend == "torch":
         return False

@@ -23,10 +23,9 @@ def gae(
     gae_lambda: float,
     acts: Flags | None = None,
 ) -> Floats:
-    """Compute generalized advantage estimates (Schulman et al. 2016, arXiv:1506.02438).
+    """Compute generalized advantage estimates [T, B] (Schulman et al. 2016, arXiv:1506.02438).
 
-    Returns:
-        Advantages [T, B]; `value` plus the advantages are the lambda-returns.
+    `value` plus the advantages are the lambda-returns.
     """
     if acts is not None:
         spans = AgentTransitions.of(terminated, truncated, acts)

@@ -83,11 +83,7 @@ class RolloutAlgorithm(abc.ABC):
         return (self.evaluation.best if which == "best" else self.weights())[0].version
 
     def policy(self, which: Literal["last", "best"] = "last") -> Policy:
-        """Return the last policy or the best evaluated one; several are combined into a joint policy.
-
-        Raises:
-            ConfigError: the best is requested before the first evaluation has finished.
-        """
+        """Return the last policy or the best evaluated one, if any; several are combined into a joint policy."""
         return self.evaluation.policy(which, *self.weights())
 
     def evaluated_policy(self) -> tuple[Policy, int]:

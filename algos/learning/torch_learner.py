@@ -124,11 +124,8 @@ class TorchLearner(Learner):
     ) -> Minibatch:
         """Return this learner's share of a minibatch.
 
-        Args:
-            rollout: the whole rollout.
-            known: log-probabilities, advantages, targets and values, [T, N] each.
-            learned: [T, N], mask of an LSTM's steps to learn from; None: all.
-            ids: indices into the flattened rollout; with an LSTM, of environments.
+        `known` are log-probabilities, advantages, targets and values, [T, N] each; `learned` [T, N] masks an LSTM's
+        steps to learn from; `ids` are indices into the flattened rollout, or, with an LSTM, of environments.
         """
         whole, own = (torch.from_numpy(each).to(self.device) for each in (ids, self.context.share(ids)))
 

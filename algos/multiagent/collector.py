@@ -40,11 +40,7 @@ class JointCollector:
         ]
 
     def collect(self, weights: Policies, start: ResumePoint, iteration: int) -> tuple[list[Rollout], ResumePoint]:
-        """Play T steps from `start`, whatever the present state of the environments.
-
-        Returns:
-            The rollout of each learning policy, and the end point, whose `played` holds only these rollouts' actions.
-        """
+        """Play T steps from `start`; return each learning policy's rollout and the end; see `Collector.collect`."""
         config, policies, T, num_envs = self._config, self._policies, self._config.num_steps, self._config.vec.num_envs
         start = self.envs.enter(start, iteration)
         noise = [
@@ -93,9 +89,8 @@ class JointCollector:
     ) -> tuple[list[PolicyRecorder], NDArray[np.bool_], float, float]:
         """Choose actions and step, group by group; update the policies' memory `state` [N, S] in place.
 
-        Returns:
-            A recorder per policy, the environments that ended an episode in each step [T, W], the seconds spent waiting
-            for environments, and the sum of rewards to dead agents.
+        Return a recorder per policy, the environments that ended an episode in each step [T, W], the seconds spent
+        waiting for environments, and the sum of rewards to dead agents.
         """
         config, policies, view = self._config, self._policies, self._view
         T, W, seats = config.num_steps, config.vec.num_envs, config.env.seats

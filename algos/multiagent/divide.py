@@ -31,11 +31,7 @@ def make_policy_group(
     policies: Mapping[str, Any] | None,
     architecture: Callable[[Layout, gymnasium.Space], Architecture],
 ) -> PolicyGroup:
-    """Build the policies of an environment; `architecture` builds a policy's network from its spaces.
-
-    Raises:
-        ConfigError: the mapping is invalid (see `divide`), or no network supports the spaces.
-    """
+    """Build the policies of an environment; `architecture` builds a policy's network from its spaces."""
     if env.seats == 1:
         problem = f"algo.policies={_format(policies)}: env.id={env.id} has a single agent; set algo.policies=null"
         require(policies is None, problem)
@@ -55,10 +51,7 @@ def divide(env: EnvSpec, policies: Mapping[str, Any] | None) -> list[Role]:
     """Return one role per policy with the policy's name and agents, sorted by the first agent's index.
 
     `policies` maps each policy's name to a role, an agent, a pattern such as `red_*`, or a list of these. None means
-    one policy per role.
-
-    Raises:
-        ConfigError: an agent has no policy or several, or the agents of a policy have different spaces.
+    one policy per role. Raise ConfigError if an agent has no policy or several, or a policy's agents different spaces.
     """
     if policies is None:
         return list(env.roles)

@@ -35,17 +35,9 @@ def play_jointly(
     watch: Callable[[], None] | None = None,
     metrics: Sequence[str] = (),
 ) -> Episodes:
-    """Play one episode of several agents per seed.
+    """Play one episode of several agents per seed; see `learning.episodes.play`.
 
-    Args:
-        venv: W environments without autoreset; row = environment * seats + seat.
-        env: their specification.
-        players: one player per row.
-        seeds: seeds of the episodes.
-        cap: step limit of an episode; None: the environment's own limit.
-        observe: [E], whether to return an episode's observation moments; empty: for none.
-        watch: called after every step.
-        metrics: names of environment metrics to report, as means over lives.
+    Rows of `venv` are environment * seats + seat. Environment metrics are means over lives.
     """
     observe = observe or [False] * len(seeds)
     seats, rows_count = venv.seats, venv.num_envs

@@ -28,11 +28,7 @@ class JointPolicy:
     def __init__(
         self, env: EnvSpec, members: Sequence[Policy], seats: Sequence[int], names: Sequence[str] = ()
     ) -> None:
-        """Assign policies to seats: `seats` [A] are indices of members.
-
-        Raises:
-            ConfigError: `seats` does not fit the environment, or a member plays seats of two roles.
-        """
+        """Assign policies to seats: `seats` [A] are indices of members, of which each must play a single role."""
         valid = len(seats) == env.seats and all(0 <= member < len(members) for member in seats)
         what = f"seats={list(seats)} must be indices below {len(members)}, one for each of {env.seats} seats"
         require(valid, f"{what} of env.id={env.id}")
@@ -50,11 +46,7 @@ class JointPolicy:
         return list(self._agents.values())[seat]
 
     def find(self, word: str | None) -> Policy:
-        """Return the policy of a policy or agent name, which acts on rows of its own role.
-
-        Raises:
-            ConfigError: the name is missing or unknown.
-        """
+        """Return the policy of a policy or agent name, which acts on rows of its own role; raise ConfigError."""
         agents = ", ".join(map(str, self._agents))
         known = f"policies: {', '.join(self._named)}; agents: {agents}" if self._named else f"agents: {agents}"
         require(word is not None, f"the run learned several policies; choose one with of= ({known})")

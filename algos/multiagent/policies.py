@@ -31,22 +31,13 @@ PolicyMapping = Callable[[NDArray[np.intp], NDArray[np.int64]], NDArray[np.intp]
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """A policy and the seats it may play.
+    """A policy and the seats it may play."""
 
-    Attributes:
-        name: name of the policy; "" for one that acts for all agents.
-        seats: sorted seats in each environment, all of one role.
-        architecture: its network.
-        layouts: layouts of its observations and actions within a row, if the environment has several roles; None: rows
-            need no conversion.
-        versions: number of frozen versions that play without learning; 0: the policy that learns.
-    """
-
-    name: str
-    seats: tuple[int, ...]
+    name: str  # "" for one that acts for all agents
+    seats: tuple[int, ...]  # sorted, in each environment, all of one role
     architecture: Architecture
-    layouts: tuple[Layout, Layout] | None = None
-    versions: int = 0
+    layouts: tuple[Layout, Layout] | None = None  # of observations and actions in a row; None: a single role
+    versions: int = 0  # number of frozen versions that play without learning; 0: the policy that learns
 
     @property
     def rows_per_env(self) -> int:
@@ -56,19 +47,12 @@ class PolicySpec:
 
 @dataclass(frozen=True)
 class PolicyGroup:
-    """All policies of an environment.
-
-    Attributes:
-        specs: the policies.
-        seats: rows per environment.
-        row_dtypes: dtypes of rows of observations and of actions, if the environment has several roles.
-        mapping: the policy that plays each seat; None: no two policies share a seat.
-    """
+    """All policies of an environment."""
 
     specs: tuple[PolicySpec, ...]
-    seats: int
-    row_dtypes: tuple[np.dtype[Any], np.dtype[Any]] | None = None
-    mapping: PolicyMapping | None = None
+    seats: int  # rows per environment
+    row_dtypes: tuple[np.dtype[Any], np.dtype[Any]] | None = None  # of rows of several roles, observations and actions
+    mapping: PolicyMapping | None = None  # the policy that plays each seat; None: no two policies share a seat
 
     @classmethod
     def shared(cls, architecture: Architecture, seats: int) -> "PolicyGroup":
@@ -174,12 +158,7 @@ class PolicyGroup:
         return batch
 
     def pack(self, actions: Sequence[NDArray[Any]], owned: Sequence[Flags | None]) -> NDArray[Any]:
-        """Pack all policies' actions [T, B, K] as a `ResumePoint` stores them, [T, N, components].
-
-        Args:
-            actions: one array per policy.
-            owned: masks [T, B] of the rows that each policy played; None: all.
-        """
+        """Pack all policies' actions [T, B, K], of which they played `owned` [T, B], as a `ResumePoint` stores them."""
         if self.single:
             return actions[0].astype(self.compact_dtype)
         T, num_envs = len(actions[0]), actions[0].shape[1] // len(self.specs[0].seats)
@@ -211,11 +190,7 @@ class PolicyGroup:
         return {} if divisors is None else {"divisors": divisors}
 
     def check(self, state: Mapping[str, Any], normalized: bool = False) -> None:
-        """Check that a run's state fits these policies.
-
-        Raises:
-            ConfigError: byte observations have other divisors than in the run.
-        """
+        """Raise ConfigError if a run's state has other divisors of byte observations than these policies."""
         then, now = state.get("divisors"), self._divisors(normalized)
         what = f"env: this run divided byte observations by {then}, but the declared bounds now give {now}"
         require(then == now, f"{what}; choose another run.dir=")

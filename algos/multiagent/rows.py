@@ -47,11 +47,7 @@ def name_row(row: int, per_env: int) -> str:
 
 
 def check_transitions(rollouts: Sequence[Rollout], before: int) -> None:
-    """Check that some agent completed a transition in the first rollout; later ones may lack transitions by chance.
-
-    Raises:
-        ConfigError: no agent did.
-    """
+    """Raise ConfigError if no agent completed a transition in the first rollout; later ones may lack some by chance."""
     what = f"no agent completed a transition in a rollout of {len(rollouts[0].reward)} steps"
     remedy = "so there is nothing to train on; increase algo.num_steps"
     require(before > 0 or not all(rollout.is_idle for rollout in rollouts), f"{what}, {remedy}")

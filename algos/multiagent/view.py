@@ -12,15 +12,10 @@ from paddock.algos.multiagent.policies import PolicyGroup
 
 
 class JointView:
-    """View of all policies' observations, an implementation of `learning.rollouts.environments.View`.
+    """View of all policies' observations, an implementation of `learning.rollouts.environments.View`."""
 
-    Attributes:
-        obs: observations [n, ...] of each policy.
-        acts: [N], rows that await an action; None: always all.
-    """
-
-    obs: list[NDArray[Any]]
-    acts: NDArray[np.bool_] | None
+    obs: list[NDArray[Any]]  # observations [n, ...] of each policy
+    acts: NDArray[np.bool_] | None  # [N], rows that await an action; None: always all
 
     def __init__(self, policies: PolicyGroup, num_envs: int, index: int) -> None:
         """Start without observations, for an actor with this index and number of environments."""

@@ -59,11 +59,7 @@ class Architecture:
         layer_norm: bool = False,
         values: bool = False,
     ) -> "Architecture":
-        """Return the architecture for an environment; `auto` uses convolutions for uint8 images.
-
-        Raises:
-            ConfigError: a width is invalid, there is no image to convolve, or no action to mask.
-        """
+        """Return the architecture for an environment; `auto` uses convolutions for uint8 images."""
 
         def layers(default: Layers) -> tuple[Any, ...]:
             sizes = default[0] if hidden_sizes is None else as_sizes(hidden_sizes)

@@ -37,14 +37,7 @@ def check_hidden_sizes(hidden_sizes: Sequence[int], usual: Sequence[int], featur
 
 
 def check_memory(setting: str, count: int, what: str, usual: object) -> None:
-    """Raise ConfigError unless `count` float32 values fit in this machine's memory.
-
-    Args:
-        setting: the setting and its value, for the message.
-        count: number of values.
-        what: name of the values.
-        usual: a typical value of the setting.
-    """
+    """Raise ConfigError unless `count` float32 values fit in memory; `usual` is a typical value of the setting."""
     needed, memory = 4 * count, memory_bytes()
     problem = f"{setting} needs {format_bytes(needed)} of {what}, but this machine has {format_bytes(memory)}"
     require(needed <= memory, f"{problem}; reduce it, for example to {usual}")

@@ -64,15 +64,9 @@ class InitialPolicy:
 
     @classmethod
     def of(cls, policy: Any, count: int = 0, *, values: bool = False) -> "InitialPolicy":
-        """Split the parameters of a policy.
+        """Split the parameters of a FlatPolicy or an ActorPolicy; raise ConfigError for others.
 
-        Args:
-            policy: a FlatPolicy or an ActorPolicy.
-            count: number of observations in its normalization statistics.
-            values: its outputs are action values.
-
-        Raises:
-            ConfigError: the policy is of another type.
+        `count` is the number of observations in its normalization statistics; `values`: its outputs are action values.
         """
         if isinstance(policy, FlatPolicy):
             network: MLP | Architecture = policy.mlp
@@ -105,16 +99,10 @@ class InitialPolicy:
     def apply_to(
         self, network: Architecture | MLP, initial: Floats, clip: float | None = None, *, values: bool = False
     ) -> Floats:
-        """Return initial parameters [P] in which the policy is replaced by this one.
+        """Return the parameters `initial` [P] of a network with its policy, which comes first, replaced by this one.
 
-        Args:
-            network: the network to initialize.
-            initial: [P], its random initialization, the policy first.
-            clip: bound of normalized observations, in standard deviations; None without normalization.
-            values: outputs are trained as action values.
-
-        Raises:
-            ConfigError: the networks differ; the message names the first difference.
+        `clip` is the bound of normalized observations, None without normalization; `values`: outputs are trained as
+        action values. Raise ConfigError if the networks differ, with the first difference.
         """
         self._check(_kind(network, clip))
         known = self.values or not values

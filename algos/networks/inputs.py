@@ -208,11 +208,7 @@ def with_agent_ids(env: EnvSpec, agent_id_feature: bool) -> EnvSpec:
 
 
 def spaces_of(env: EnvSpec) -> tuple[Layout, gymnasium.Space]:
-    """Return the observation layout and the action space of an environment whose agents are all alike.
-
-    Raises:
-        ConfigError: its agents have several roles, or an observation has no known size.
-    """
+    """Return an environment's observation layout and action space; raise ConfigError if it has several roles."""
     if env.seats == 1:
         return env.observations, env.spaces[1]
     roles = env.roles

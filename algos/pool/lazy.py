@@ -15,11 +15,7 @@ class LazyPool:
         self._pool: Any = None
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> None:
-        """Start workers that can import these packages, or connect to them; logs go to `folder`.
-
-        Raises:
-            PoolError: the scheduler is unreachable, or its workers do not match this process.
-        """
+        """Start workers that can import these packages, or connect to them; logs go to `folder`; raise PoolError."""
         self._pool = self._recipe.open(imports, folder)
 
     @property

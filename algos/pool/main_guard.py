@@ -17,11 +17,7 @@ class Unguarded(PaddockError):
 
 
 def check_guarded() -> None:
-    """Check that this process is not a worker that is importing its driver's script.
-
-    Raises:
-        Unguarded: it is; a Dask worker exits instead, and its driver raises the error.
-    """
+    """Raise Unguarded if this process is a worker importing its driver's script; a Dask worker exits instead."""
     if is_bootstrapping():
         if multiprocessing.current_process().name.startswith("Dask Worker"):
             os._exit(UNGUARDED_EXIT_CODE)

@@ -19,21 +19,13 @@ EXECUTE = "import os; os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 
 @dataclass(frozen=True)
 class PythonCommand:
-    """Command line of the worker's Python interpreter, and its surroundings.
+    """Command line of the worker's Python interpreter, and its surroundings."""
 
-    Attributes:
-        arguments: arguments of the interpreter.
-        folder: working directory.
-        environment: environment variables to add to the worker's.
-        log: file to which output is appended.
-        stop: file whose creation asks the command to stop, like SIGTERM.
-    """
-
-    arguments: Sequence[str]
-    folder: Path
-    environment: Mapping[str, str]
-    log: Path
-    stop: Path
+    arguments: Sequence[str]  # of the interpreter
+    folder: Path  # working directory
+    environment: Mapping[str, str]  # variables to add to the worker's
+    log: Path  # file to which output is appended
+    stop: Path  # file whose creation asks the command to stop, like SIGTERM
 
 
 def run_to_end(command: PythonCommand) -> int:

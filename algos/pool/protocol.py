@@ -14,36 +14,22 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Done:
-    """Outcome of one task.
+    """Outcome of one task."""
 
-    Attributes:
-        index: position of the task in the iterable.
-        value: return value of the function; None if `error` is set.
-        error: the task's exception, `WorkerLost` or `TaskTimeout`; None on success.
-        attempts: number of starts; more than 1 after a lost worker.
-        seconds: computing time of the last attempt on its worker.
-    """
-
-    index: int
-    value: Any = None
-    error: BaseException | None = None
-    attempts: int = 1
-    seconds: float = 0.0
+    index: int  # position of the task in the iterable
+    value: Any = None  # return value of the function; None if `error` is set
+    error: BaseException | None = None  # the task's exception, `WorkerLost` or `TaskTimeout`; None on success
+    attempts: int = 1  # number of starts; more than 1 after a lost worker
+    seconds: float = 0.0  # computing time of the last attempt on its worker
 
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """Resources that a task occupies on its worker, as Dask's workers declare them.
+    """Resources that a task occupies on its worker, as Dask's workers declare them."""
 
-    Attributes:
-        cpu: number of the worker's threads (`--nthreads`).
-        memory_gb: share of its memory limit (`--memory-limit`).
-        gpu: number of the resource GPU (`--resources GPU=1`).
-    """
-
-    cpu: int = 1
-    memory_gb: float = 0.0
-    gpu: int = 0
+    cpu: int = 1  # number of the worker's threads (`--nthreads`)
+    memory_gb: float = 0.0  # share of its memory limit (`--memory-limit`)
+    gpu: int = 0  # number of the resource GPU (`--resources GPU=1`)
 
     def __post_init__(self) -> None:
         require(self.cpu >= 1, f"cpu={self.cpu} must be at least 1 thread")
@@ -63,11 +49,7 @@ class TaskOptions(TypedDict, total=False):
 
 
 def check_options(options: TaskOptions) -> None:
-    """Check the options of a batch.
-
-    Raises:
-        ConfigError: an option has the wrong type or is out of range.
-    """
+    """Raise ConfigError if an option of a batch has the wrong type or is out of range."""
     needs, retry_errors = options.get("needs", ONE_CPU), options.get("retry_errors", 0)
     renew_after = options.get("renew_after")
     require(isinstance(needs, Needs), f"needs={needs!r} is not a Needs, such as Needs(cpu=2)")

@@ -25,14 +25,10 @@ class Exploration(Protocol):
     def sample_noise(
         self, head: Head, generator: np.random.Generator, lead: tuple[int, int], step: int, first: int
     ) -> Floats:
-        """Return noise [T, N, ...] that `Head.sample` turns into actions.
+        """Return noise [T, N, ...] that the head's `sample` turns into actions.
 
-        Args:
-            head: of the policy.
-            generator: keyed by the rollout.
-            lead: (T, N).
-            step: environment steps that the acting weights have learned from.
-            first: index of the first of these environments among those of all actors.
+        `lead` is (T, N), `step` the number of environment steps that the acting weights have learned from, and `first`
+        the index of the first of these environments among those of all actors.
         """
 
 

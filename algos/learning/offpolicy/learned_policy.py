@@ -50,8 +50,7 @@ class LearnedPolicy:
     def acting(self, *, counted: bool) -> Weights:
         """Return the acting weights: zeros before `learning_starts`, when actions are pure noise.
 
-        Args:
-            counted: set `steps`, which cannot be derived from the number of rollouts.
+        Set `steps` if it is `counted`, since it cannot be derived from the number of rollouts.
         """
         weights = self.learner.weights(self.schedule.rollouts, explore=True)
         if self.schedule.step < self.schedule.learning_starts:

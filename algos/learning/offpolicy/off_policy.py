@@ -76,14 +76,10 @@ class OffPolicy(RolloutAlgorithm):
     ) -> None:
         """Build policies, actors and evaluation.
 
-        Args:
-            head: maps an action space to the head of the acting network.
-            exploration: maps a policy's number of environments to its exploration.
-            team: (architecture, seed) -> `SingleLearner` or `Learners`.
-            schedule: maps an architecture to its update schedule.
-            sync_every: rollouts after which actors receive new weights.
-            learns_values: the acting network outputs action values.
-            **network: further arguments of `Architecture.for_spaces`.
+        `head` maps an action space to the head of the acting network, `exploration` a policy's number of environments
+        to its exploration, `team` (architecture, seed) to `SingleLearner` or `Learners`, and `schedule` an architecture
+        to its update schedule. Actors receive new weights after `sync_every` rollouts. With `learns_values`, the acting
+        network outputs action values. `network` are further arguments of `Architecture.for_spaces`.
         """
         check_fields(self)
         self.check_schedule("learning_rate_schedule", self.learning_rate_schedule)

@@ -54,11 +54,7 @@ class QLearning(FromReplay):
 
 
 def make_discrete_head(actions: Space[Any]) -> Head:
-    """Return the head of a discrete action space.
-
-    Raises:
-        ConfigError: the space is not discrete.
-    """
+    """Return the head of a discrete action space; raise ConfigError for other spaces."""
     head = make_head(actions)
     one = len(head.leaves) == 1 and len(head.leaves[0].sizes) == 1
     others = "algo=sac and algo=td3 support continuous actions, algo=ppo every kind"

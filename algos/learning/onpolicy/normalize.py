@@ -105,20 +105,13 @@ def moments_of(sample: NDArray[Any]) -> Moments:
 
 @dataclass(eq=False)
 class NormalizedLearner:
-    """Learner of one policy, with its observation and reward normalization.
+    """Learner of one policy, with its observation and reward normalization."""
 
-    Attributes:
-        number: index of the policy.
-        name: name of the policy; "" for a single policy.
-        team: `SingleLearner` or data-parallel `Learners`.
-        clip: absolute bound of normalized observations, in standard deviations.
-    """
-
-    number: int
-    name: str
-    team: Any
+    number: int  # index of the policy
+    name: str  # "" for a single policy
+    team: Any  # `SingleLearner` or data-parallel `Learners`
     normalization: Normalization
-    clip: float
+    clip: float  # absolute bound of normalized observations, in standard deviations
 
     @property
     def learner(self) -> Learner:

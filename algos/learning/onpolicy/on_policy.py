@@ -82,11 +82,7 @@ class OnPolicy(RolloutAlgorithm):
     learning: list[NormalizedLearner] = field(init=False)
 
     def assemble(self, assembly: Assembly) -> None:
-        """Build the actors, learners and evaluation.
-
-        Raises:
-            ConfigError: settings are out of range or incompatible with each other or the environment.
-        """
+        """Build the actors, learners and evaluation; raise ConfigError if settings are invalid."""
         check_fields(self)
         self.check_schedule("learning_rate_schedule", self.learning_rate_schedule)
         self._assembly = assembly
@@ -159,12 +155,7 @@ class OnPolicy(RolloutAlgorithm):
         self.actors.publish(self.iteration, lambda: self.opponent_pool.acting_weights(self.weights()))
 
     def end_iteration(self, rollouts: Sequence[Rollout], metrics: Mapping[str, float]) -> dict[str, float]:
-        """Count an iteration, publish the new weights, start an evaluation if due, and return the row of metrics.
-
-        Args:
-            rollouts: the rollout of each policy.
-            metrics: metrics of the update.
-        """
+        """Count an iteration, publish the new weights, start an evaluation if due, and return the row of metrics."""
         count, clock = self.count, self.count.clock
         count.add(rollouts)
         self.publish()

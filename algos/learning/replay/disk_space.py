@@ -22,19 +22,11 @@ class ReplayRefused(ReplayError):
 def check_disk(
     folder: Path, capacity: int, step_bytes: int, kept: int, file_bytes: int, taken: int, members: int
 ) -> None:
-    """Compare the size of a full replay with the free disk space.
+    """Raise ReplayError if a full replay exceeds the free disk space.
 
-    Args:
-        folder: of the replay.
-        capacity: in steps.
-        step_bytes: bytes per step.
-        kept: steps already stored.
-        file_bytes: of the one file beyond the capacity, since old steps are dropped by whole files.
-        taken: bytes that the rest of the run will still need.
-        members: number of population members with such a replay.
-
-    Raises:
-        ReplayError: there is not enough disk space.
+    `kept` of `capacity` steps are stored already. `file_bytes` are those of the one file beyond the capacity, since old
+    steps are dropped by whole files, and `taken` those that the rest of the run will still need. `members` of a
+    population have such a replay.
     """
     there = [path for path in (folder, *folder.absolute().parents) if path.exists()]
     free = max(shutil.disk_usage(there[0]).free - taken, 0) // members

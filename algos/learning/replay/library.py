@@ -22,11 +22,7 @@ _FUNCTIONS = {  # result, then arguments
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """Load the library, once per process.
-
-    Raises:
-        ConfigError: it was not built, was built from other sources, or cannot be loaded.
-    """
+    """Load the library, once per process; raise ConfigError if it is missing, outdated or broken."""
     found = find_built(FOLDER, "_replay")
     require(bool(found), "the replay library was not built; install gcc and run pip install again")
     return open_library(found[0], ABI, _FUNCTIONS, "replay", "run pip install again")

@@ -33,17 +33,9 @@ class Replay(RowStore):
     def __init__(
         self, streams: Streams, *, seed: int, priorities: Priorities | None = None, apart: bool = False
     ) -> None:
-        """Initialize without touching any file.
+        """Initialize without touching any file; `priorities` None: uniform sampling; `apart`: see `RowStore`.
 
-        Args:
-            streams: what is stored; the capacity is rounded down to whole steps of all environments, and sequences need
-                rollouts of `period` steps.
-            seed: of sampling.
-            priorities: prioritized sampling; None: uniform.
-            apart: see `RowStore`.
-
-        Raises:
-            ConfigError: the capacity is too small for a sample.
+        The capacity is rounded down to whole steps of all environments; sequences need rollouts of `period` steps.
         """
         drawn = streams.sequences or Sequences(period=1, burn_in=0, length=1, state_width=0)
         period, num_envs, capacity = drawn.period, streams.num_envs, streams.capacity

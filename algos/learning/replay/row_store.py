@@ -38,14 +38,8 @@ class RowStore(abc.ABC):
     ) -> None:
         """Initialize without touching any file.
 
-        Args:
-            streams: the streams of rows.
-            num_envs: N.
-            period: rows of an environment between the beginnings of two items.
-            span: rows of an environment in an item.
-            seed: of sampling.
-            priorities: prioritized sampling; None: uniform.
-            apart: `sample` returns `SampledRows`, which data-parallel learners gather themselves.
+        Items begin at every `period`-th row of an environment and have `span` rows. Sampling is uniform without
+        `priorities`. With `apart`, `sample` returns `SampledRows`, which data-parallel learners gather themselves.
         """
         self._num_envs, self._period, self._span, self._seed, self._apart = num_envs, period, span, seed, apart
         self._form, self._capacity, self._streams = streams, streams.capacity, streams.segments()
@@ -57,11 +51,7 @@ class RowStore(abc.ABC):
 
     @abc.abstractmethod
     def append(self, rollout: Rollout) -> None:
-        """Store a rollout, which must continue the previous one.
-
-        Raises:
-            ReplayRefused: a file cannot be written.
-        """
+        """Store a rollout, which must continue the previous one; raise ReplayRefused if a file cannot be written."""
 
     @abc.abstractmethod
     def describe(self) -> str:
@@ -108,33 +98,16 @@ class RowStore(abc.ABC):
         return (self._capacity - self.size) * self._bytes_beside(checkpoints) + self._file_bytes
 
     def check_disk_space(self, checkpoints: int = 0, taken: int = 0, members: int = 1) -> None:
-        """Compare the size of the full replay with the free disk space.
-
-        Args:
-            checkpoints: number of checkpoints still to be written.
-            taken: see `check_disk`.
-            members: see `check_disk`.
-
-        Raises:
-            ReplayError: there is not enough disk space.
-        """
+        """Compare the size of the full replay and so many checkpoints with the free disk space; see `check_disk`."""
         if self._form.folder is not None:
             row_bytes = self._bytes_beside(checkpoints)
             check_disk(self._form.folder, self._capacity, row_bytes, self.size, self._file_bytes, taken, members)
 
     def sample(self, first_update: int, updates: int, batch_size: int) -> Any:
-        """Sample batches, keyed by the update number.
+        """Sample U updates of B items, keyed by the update number; U is 1 for sequences.
 
-        Args:
-            first_update: number of the first update.
-            updates: U; 1 for sequences.
-            batch_size: B.
-
-        Returns:
-            `Batch` or `SequenceBatch`; `SampledRows` if learners gather them themselves.
-
-        Raises:
-            ReplayError: there is no item yet, or a file is missing or damaged.
+        Return a `Batch` or `SequenceBatch`, or `SampledRows` if learners gather them themselves. Raise ReplayError if
+        there is no item yet, or a file is missing or damaged.
         """
         if batch_size not in self._draws:
             self._draws[batch_size] = draw_words(self._seed, batch_size)
@@ -160,11 +133,7 @@ class RowStore(abc.ABC):
         self._priorities.set(ids[kept], errors[kept])
 
     def state_dict(self) -> dict[str, Any]:
-        """Flush rows to disk and return the state.
-
-        Raises:
-            ReplayRefused: a file cannot be written.
-        """
+        """Flush rows to disk and return the state; raise ReplayRefused if a file cannot be written."""
         for stream in self._streams.values():
             stream.save()
         drawn = (

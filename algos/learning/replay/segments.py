@@ -36,11 +36,8 @@ class Segments:
     def __init__(self, folder: Path | None, name: str, dtype: np.dtype[Any], max_rows: int) -> None:
         """Initialize without touching any file.
 
-        Args:
-            folder: folder of the files, created on the first write; None: rows cannot be written or read.
-            name: prefix of file names.
-            dtype: row dtype, whose size is a multiple of 16 bytes.
-            max_rows: maximum number of rows kept.
+        The folder is created on the first write; without one, rows cannot be written or read. `name` is the prefix of
+        file names, the size of `dtype` a multiple of 16 bytes, and `max_rows` the maximum number of rows kept.
         """
         assert dtype.itemsize % 16 == 0, dtype
         self.dtype = dtype
@@ -85,9 +82,7 @@ class Segments:
     def put(self, rows: NDArray[Any], committed: int) -> None:
         """Write rows after the last committed row, and commit the first `committed` of them.
 
-        Raises:
-            ReplayRefused: a file cannot be written.
-            ReplayError: an existing file is missing or damaged.
+        Raise ReplayRefused if a file cannot be written, and ReplayError if an existing one is missing or damaged.
         """
         _ = self.ring
         content, first, size = rows.view(np.uint8).data, self.committed, self.dtype.itemsize
@@ -112,11 +107,7 @@ class Segments:
             self._unmap(number)
 
     def map_rows(self, begin: int, written: int) -> None:
-        """Map rows [begin, written) of another process for reading, and unmap all other rows.
-
-        Raises:
-            ReplayError: a file is missing.
-        """
+        """Map rows [begin, written) of another process for reading, and unmap all others; raise ReplayError."""
         _ = self.ring
         wanted = {number for number, _, _ in self._split_by_file(begin, written)}
         for number in self._mapped - wanted:
@@ -130,11 +121,7 @@ class Segments:
             self._close(number)
 
     def save(self) -> None:
-        """Flush rows written since the last call to disk.
-
-        Raises:
-            ReplayRefused: a file cannot be written.
-        """
+        """Flush rows written since the last call to disk; raise ReplayRefused if a file cannot be written."""
         if not self._unsaved:
             return
         for number in list(self._files):
@@ -188,11 +175,7 @@ class Segments:
             raise
 
     def _map_existing(self, number: int) -> None:
-        """Map an existing file, and verify its size, header and checksum.
-
-        Raises:
-            ReplayError: the file is missing or damaged.
-        """
+        """Map an existing file; raise ReplayError unless its size, header and checksum are correct."""
         path = self._path(number)
         remedy = "restore the file, or train again in another folder"
         start = number * self.segment_rows

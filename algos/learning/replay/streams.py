@@ -90,11 +90,7 @@ class Reader:
         self._windows = streams.windows(self._segments)
 
     def gather(self, rows: SampledRows) -> Batch | SequenceBatch:
-        """Gather sampled rows.
-
-        Raises:
-            ReplayError: a file is missing.
-        """
+        """Gather sampled rows; raise ReplayError if a file is missing."""
         for name, extent in rows.extents.items():
             self._segments[name].map_rows(*extent)
         return self._windows.gather(rows.ids, rows.weight)

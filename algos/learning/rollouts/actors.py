@@ -58,12 +58,9 @@ class Actors:
         *weights: Weights,
         sync_every: int = 1,
     ) -> None:
-        """Initialize with the weights of each policy before the first update.
+        """Initialize with the weights of each policy before the first update; raise ConfigError for invalid settings.
 
         The acting weights are updated every `sync_every` rollouts.
-
-        Raises:
-            ConfigError: settings are out of range or incompatible.
         """
         N, groups = config.vec.num_envs, config.groups
         require(1 <= groups <= N, f"groups={groups} must be between 1 and vec.num_envs={N}")
@@ -119,12 +116,7 @@ class Actors:
                 self._abandon()
 
     def times(self, times: dict[str, float], played: Rollout | RolloutStats) -> dict[str, float]:
-        """Return the timing metrics of an iteration; concurrent evaluation does not count as the pool's work.
-
-        Args:
-            times: laps of the clock.
-            played: the rollout, or the statistics of several.
-        """
+        """Return timing metrics, given laps of the clock; concurrent evaluation does not count as the pool's work."""
         total, busy_s = times["system/iteration_s"], played.env_s + played.policy_s
         metrics = {
             **times,

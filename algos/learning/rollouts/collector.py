@@ -36,15 +36,9 @@ class Collector:
         self._player = make_player(config.architecture, self.envs.venv) if fused else None
 
     def collect(self, weights: Policies, start: ResumePoint, iteration: int) -> tuple[list[Rollout], ResumePoint]:
-        """Play T steps from `start`, whatever the environments' current state.
+        """Play T steps from `start`, whatever the environments' current state; `iteration` keys the noise.
 
-        Args:
-            weights: of the policy, the only item.
-            start: resume point of the environments.
-            iteration: number of the rollout, which keys its noise.
-
-        Returns:
-            The rollout as the only item, and its end, whose `played` holds only its own actions.
+        Weights of the policy are the only item, like its rollout. The end point's `played` holds only its own actions.
         """
         config, T = self._config, self._config.num_steps
         start = self.envs.enter(start, iteration)

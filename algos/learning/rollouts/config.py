@@ -60,8 +60,7 @@ def check_memory(config: RolloutConfig, rows: int) -> None:
 def limit_episodes(env: EnvSpec, vec: Vec) -> EnvSpec:
     """Limit unlimited episodes to MAX_EPISODE_STEPS if episodes are resumed by replaying their actions.
 
-    Raises:
-        ConfigError: `env.training` changes the observation or action space.
+    Raise ConfigError if `env.training` changes the observation or action space.
     """
     env = env.limited(MAX_EPISODE_STEPS) if vec.seeded_slots else env
     training = env.in_training()

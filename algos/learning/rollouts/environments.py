@@ -41,11 +41,7 @@ class View(Protocol):
 
 
 class SingleView:
-    """View of one policy that acts in all rows.
-
-    Attributes:
-        obs: [N, ...].
-    """
+    """View of one policy that acts in all rows; `obs` [N, ...]."""
 
     obs: NDArray[Any]
 
@@ -73,13 +69,7 @@ class Environments:
     """Vector environment that can be restored to any point of a run."""
 
     def __init__(self, config: RolloutConfig, view: View, index: int) -> None:
-        """Make the environments.
-
-        Args:
-            config: of the rollouts.
-            view: receives the current observations.
-            index: of the actor, which keys episodes.
-        """
+        """Make the environments; `view` receives the current observations, the actor's `index` keys episodes."""
         self.venv = in_groups(config.vec, config.groups).make(config.env.in_training(), copy=False, packed=True)
         self._view, self._index, self._replayed = view, index, config.vec.seeded_slots
         self._key = episode_seed(config.seed, Stream.ROLLOUT, 0, index)

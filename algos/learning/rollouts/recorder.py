@@ -37,13 +37,9 @@ class Recorder:
     ) -> None:
         """Allocate the arrays.
 
-        Args:
-            architecture: of the policy.
-            noise: [T, N, ...], of its actions.
-            obs: [N, ...], before the first step.
-            state: [N, S], recurrent state of the policy, updated in place.
-            metrics: names of environment metrics reported at an episode's end.
-            explored: actions include exploration noise, so log-probabilities are not computed.
+        `noise` [T, N, ...] is that of the actions, `obs` [N, ...] are the observations before the first step, and the
+        recurrent state [N, S] is updated in place. `metrics` names environment metrics reported at an episode's end. If
+        actions are `explored`, log-probabilities are not computed.
         """
         (T, N), self.head = noise.shape[:2], architecture.head
         self._layout, self._noise, self.state = architecture.inputs.layout, noise, state
@@ -70,13 +66,9 @@ class Recorder:
         return self.head.to_env(self.action[t, rows])
 
     def record(self, t: int, rows: slice, given: Any, among: NDArray[np.intp] | None = None) -> None:
-        """Record a group's results of the step that led to observation t.
+        """Record a group's results of the step that led to observation t, as returned by `recv`.
 
-        Args:
-            t: index of the observation.
-            rows: of the group.
-            given: as returned by `recv`.
-            among: index of each row in the infos; None: all rows are there.
+        `among` is the index of each row in the infos; None: all rows are there.
         """
         seen, reward, terminated, truncated, infos = given
         self.obs[t, rows] = seen
@@ -103,12 +95,9 @@ class Recorder:
         log_std: NDArray[np.float32],
         join: Callable[[list[Any]], NDArray[Any]] | None = None,
     ) -> Steps:
-        """Return the recorded steps.
+        """Return the recorded steps, given the seconds spent waiting for environments.
 
-        Args:
-            env_s: seconds spent waiting for environments.
-            log_std: of the policy.
-            join: converts a list of the environments' final observations to an array; None: they are rows.
+        `join` converts a list of the environments' final observations to an array; None: they are rows.
         """
         T, N = self._reward.shape
         logprob, final_obs = np.zeros((T, N), np.float32), np.zeros((0, *self.obs.shape[2:]), self.obs.dtype)

@@ -75,8 +75,7 @@ class ResumePoint:
     def advance(self, ends: "Sequence[ResumePoint]") -> "ResumePoint":
         """Return the point after a rollout from here, dropping actions that are no longer needed.
 
-        Args:
-            ends: the point of each vector environment after the rollout, in order, with the rollout's actions.
+        `ends` are the points of each vector environment after the rollout, in order, with the rollout's actions.
         """
         end = concatenate_points(ends)
         played: list[NDArray[Any]] = []
@@ -92,13 +91,9 @@ class ResumePoint:
     def end_of_rollout(
         self, over: NDArray[np.bool_], state: NDArray[np.float32], saved: State | None, played: NDArray[Any] | None
     ) -> "ResumePoint":
-        """Return the point after a rollout from here.
+        """Return the point after a rollout from here, in which episodes were `over` [T, W] after some steps.
 
-        Args:
-            over: [T, W], whether an episode ended in a step.
-            state: [N, S], recurrent state of the policy after the rollout.
-            saved: state_dict of the vector environment.
-            played: [T, N, K], actions; None if replaying actions does not reproduce the state.
+        `played` [T, N, K] are the actions; None if replaying actions does not reproduce the state.
         """
         episode = self.episode + over.sum(axis=0)
         length = np.where(over.any(axis=0), over[::-1].argmax(axis=0), self.length + len(over))

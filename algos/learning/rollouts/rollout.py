@@ -120,12 +120,7 @@ def join(rollouts: Sequence[Rollout]) -> Rollout:
 
 
 def episode_metrics(rollout: Rollout | RolloutStats, names: Sequence[str]) -> dict[str, float]:
-    """Return metrics of the episodes that ended, if any.
-
-    Args:
-        rollout: one rollout, or the statistics of several.
-        names: names of the columns of `env_metrics`.
-    """
+    """Return metrics of the episodes that ended, if any; `names` are those of the columns of `env_metrics`."""
     if not len(rollout.returns):
         return {}
     return {

@@ -27,17 +27,10 @@ def play_in_threads(
     abandon: Callable[[], None],
     waited: Callable[[float], None],
 ) -> Source:
-    """Yield rollouts joined from the shares of `actors` threads.
+    """Yield rollouts joined from the shares of `actors` threads, which may collect `depth` shares ahead.
 
-    Args:
-        config: of the rollouts.
-        actors: number of actors.
-        depth: shares that each actor may collect ahead, >= 1.
-        versions: returns the weights of a rollout; blocks until they are published.
-        start: resume point of all environments.
-        first: number of the first rollout.
-        abandon: unblocks threads that wait in `versions`.
-        waited: called with the seconds that a share waited for a free slot in its actor's queue.
+    `versions` returns the weights of a rollout, and blocks until they are published or `abandon` is called. `waited` is
+    called with the seconds that a share waited for a free slot in its actor's queue.
     """
     points = start.split(actors)
     shares = [play_share(config, index, versions, point, first) for index, point in enumerate(points)]

@@ -66,11 +66,7 @@ class AgentReplay(RowStore):
         return f"{rows}, {self.format_size()}"
 
     def append(self, rollout: Rollout) -> None:
-        """Store the transitions or sequences that a rollout completes, with final observations of truncated lives.
-
-        Raises:
-            ReplayRefused: the files cannot be written.
-        """
+        """Store the transitions or sequences that a rollout completes, with final observations of truncated lives."""
         rows, finals = self._builder.finish(rollout), self._builder.finals
         count, new = len(rows), self.steps
         assert count <= self._capacity, (count, self._capacity)

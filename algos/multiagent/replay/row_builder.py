@@ -19,11 +19,7 @@ Agents = NDArray[np.intp]
 
 
 class RowBuilder(abc.ABC):
-    """Builder of replay rows from consecutive rollouts.
-
-    Attributes:
-        row: dtype of the stored rows.
-    """
+    """Builder of replay rows, of dtype `row`, from consecutive rollouts."""
 
     def __init__(
         self, row: np.dtype[Any], held: np.dtype[Any], obs: np.dtype[Any], num_agents: int, capacity: int

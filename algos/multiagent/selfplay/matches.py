@@ -91,11 +91,7 @@ def play_against(players: MatchPlayers, seeds: Sequence[int], first: int) -> Epi
 def _play(
     players: MatchPlayers, two: tuple[int, int], seeds: Sequence[int], swapped: Sequence[bool]
 ) -> tuple[Episodes, NDArray[np.intp]]:
-    """Play one game per seed.
-
-    Returns:
-        All lives, and the player (0 or 1) in each seat of each game, [G, A].
-    """
+    """Play one game per seed; return all lives, and the player (0 or 1) in each seat of each game, [G, A]."""
     env, seats = players.env, np.zeros(players.env.seats, np.intp)
     for number, side in enumerate(sides_of(env)):
         seats[list(side)] = number % 2

@@ -49,11 +49,7 @@ class SelfPlaySettings:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "SelfPlaySettings":
-        """Read the key `algo.opponents`.
-
-        Raises:
-            ConfigError: a key is unknown or missing, or a value is not allowed.
-        """
+        """Read the key `algo.opponents`; raise ConfigError if it is invalid."""
         for key, value in given.items():
             require(key in KEYS, f"opponents.{key} is not a key of opponents; {nearest(str(key), KEYS)}")
             if key not in ("league", "fresh"):
@@ -106,16 +102,11 @@ class SampledMatchups:
     """Policy mapping that samples a matchup for each episode.
 
     The learning side alternates between episodes and between environments.
-
-    Attributes:
-        seed: seed of the run.
-        matchups: (learner, opponents to choose from, share of episodes) of each matchup.
-        sides: seats of each side.
     """
 
-    seed: int
-    matchups: tuple[tuple[int, tuple[int, ...], float], ...]
-    sides: tuple[tuple[int, ...], ...]
+    seed: int  # of the run
+    matchups: tuple[tuple[int, tuple[int, ...], float], ...]  # (learner, opponents to choose from, share of episodes)
+    sides: tuple[tuple[int, ...], ...]  # seats of each side
 
     def __call__(self, env_index: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp]:
         """Return the policies in the seats of environments [W] in their episodes [W], [W, seats]."""

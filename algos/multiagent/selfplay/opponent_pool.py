@@ -36,20 +36,12 @@ class OpponentPool:
     """
 
     def __init__(self, given: Mapping[str, Any] | None) -> None:
-        """Read the key `algo.opponents`; None: no self-play.
-
-        Raises:
-            ConfigError: see `SelfPlaySettings.of`.
-        """
+        """Read the key `algo.opponents`; None: no self-play."""
         self._settings = None if given is None else SelfPlaySettings.of(given)
         self._slots: list[list[Weights]] = []  # of each policy
 
     def learning_policies(self, policies: PolicyGroup, env: EnvSpec) -> PolicyGroup:
-        """Return the policies that learn: those given, or a league's policies instead of the only one.
-
-        Raises:
-            ConfigError: the environment has one agent, or several policies learn already, each for its own agents.
-        """
+        """Return the policies that learn: those given, or a league's policies instead of the only one."""
         settings = self._settings
         if settings is None:
             return policies
@@ -94,11 +86,7 @@ class OpponentPool:
         return lines
 
     def reset(self, first: Sequence[Weights]) -> None:
-        """Fill all slots with the first version of each policy.
-
-        Raises:
-            ConfigError: this machine lacks the memory for so many versions.
-        """
+        """Fill all slots with the first version of each policy; raise ConfigError if this machine lacks the memory."""
         if self._settings is None:
             return
         keep = self._settings.keep

@@ -182,11 +182,7 @@ class _Board:
 
     @classmethod
     def of(cls, env: EnvSpec, player: str, *games: LineGame) -> "_Board":
-        """Find an environment's game.
-
-        Raises:
-            ConfigError: it is none of these games.
-        """
+        """Find which of these games an environment is; raise ConfigError if none."""
         layout, actions = spaces_of(env)
         spaces = getattr(layout.space, "spaces", {})
         for game in games:

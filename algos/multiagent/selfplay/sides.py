@@ -7,11 +7,7 @@ from paddock.envs.spec import EnvSpec
 
 
 def sides_of(env: EnvSpec) -> tuple[tuple[int, ...], ...]:
-    """Return the seats of each side: teams, by agent names without numbers, or each seat alone if all are one team.
-
-    Raises:
-        ConfigError: the environment has one agent.
-    """
+    """Return the seats of each side: teams, by agent names without numbers, or each seat alone if all are one team."""
     require(env.seats > 1, f"env.id={env.id} has one agent; opponents and matches need several agents")
     teams: dict[str, list[int]] = {}
     for number, seat in enumerate(env.made.seats):

@@ -117,11 +117,7 @@ class LeafHead(abc.ABC):
         """Convert actions for `VectorEnv.send`: arrays [B, *shape], or rows [B] of a `Layout` for Dict and Tuple."""
 
     def masked(self, out: Floats, legal: NDArray[np.bool_]) -> Floats:
-        """Give actions that are not `legal` [B, W] probability 0; continuous outputs are unchanged.
-
-        Raises:
-            EnvError: a component has no legal action.
-        """
+        """Give actions that are not `legal` [B, W] probability 0; a component without legal action is an EnvError."""
         return out
 
     @abc.abstractmethod

@@ -14,16 +14,9 @@ LOWEST = float(np.finfo(np.float32).min)  # logit of an illegal action, whose pr
 
 
 def mask(out: Floats, legal: NDArray[np.bool_], sizes: Sequence[int], path: Path) -> Floats:
-    """Return logits [B, W] with the lowest value for illegal actions.
+    """Return logits [B, W] with the lowest value for actions that are not `legal` [B, W].
 
-    Args:
-        out: logits [B, W].
-        legal: action mask [B, W].
-        sizes: number of actions of each component.
-        path: of the leaf in the action space.
-
-    Raises:
-        EnvError: a component has no legal action.
+    `sizes` are the numbers of actions of the components. Raise EnvError if one has no legal action.
     """
     possible = np.logical_or.reduceat(legal, np.cumsum((0, *sizes[:-1])), axis=1)
     if not possible.all():

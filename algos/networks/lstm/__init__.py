@@ -11,12 +11,8 @@ WIDEST_IN_C = 128  # hidden size; for wider cells torch's fused products are fas
 def unroll(cell: nn.LSTMCell, inputs: Tensor, state: Tensor, start: Tensor, acts: Tensor | None = None) -> Tensor:
     """Return the state [T, B, 2H] after each step, hidden and cell state side by side.
 
-    Args:
-        cell: the LSTM cell.
-        inputs: [T, B, F].
-        state: [B, 2H], initial state.
-        start: [T, B], True where an episode starts, which resets the state.
-        acts: [T, B], False where the state is kept unchanged; None: always True.
+    `inputs` are [T, B, F] and the initial state [B, 2H]. `start` [T, B] resets the state where an episode starts; where
+    `acts` [T, B] is False, the state is kept unchanged.
     """
     small = cell.hidden_size <= WIDEST_IN_C and inputs.numel() > 0
     in_c = small and inputs.device.type == "cpu" and inputs.dtype == torch.float32 and compiled.find_functions()

@@ -54,11 +54,7 @@ class DenseQLearner(OffPolicyLearner):
     def __init__(
         self, architecture: Architecture, objective: QObjective, seed: int, *, adam_epsilon: float, threads: int
     ) -> None:
-        """Initialize the parameters and targets.
-
-        Raises:
-            ConfigError: there is no library for this processor, or not enough memory.
-        """
+        """Initialize parameters and targets; raise ConfigError without library for this processor, or enough memory."""
         self.architecture, self.updates = architecture, 0
         self._objective, self._epsilon, self._threads = objective, adam_epsilon, limit_threads(threads)
         shape = DenseShape.of(architecture)

@@ -22,17 +22,9 @@ class OffPolicyLearner(abc.ABC):
 
     @abc.abstractmethod
     def update(self, batch: Any, rate: float) -> tuple[Metrics, Floats]:
-        """Make U successive updates.
+        """Make U successive updates; return metrics and absolute errors [U, B], or raise Diverged.
 
-        Args:
-            batch: `Batch`, or `SequenceBatch` (U = 1) for recurrent networks.
-            rate: Adam's learning rate.
-
-        Returns:
-            Metrics, and absolute errors [U, B] for prioritized replay.
-
-        Raises:
-            Diverged: a metric is not finite.
+        `batch` is a `Batch`, or a `SequenceBatch` (U = 1) for recurrent networks.
         """
 
     def training_context(self) -> AbstractContextManager[Any]:
@@ -61,13 +53,7 @@ def prepare_rows(architecture: Architecture, obs: NDArray[Any]) -> NDArray[Any]:
 
 
 def check_metrics(metrics: Metrics, first: int, updates: int) -> None:
-    """Raise Diverged if a metric is not finite.
-
-    Args:
-        metrics: of these updates, or of every k-th.
-        first: number of updates before these.
-        updates: number of these updates.
-    """
+    """Raise Diverged if a metric of `updates` updates after the first ones, or of every k-th of them, is not finite."""
     for name, values in metrics.items():
         for k in np.flatnonzero(~np.isfinite(values))[:1]:
             number = first + (k + 1) * updates // len(values)

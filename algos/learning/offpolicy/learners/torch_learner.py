@@ -45,8 +45,7 @@ class Microbatches:
     def join(self, pieces: Iterable[Piece]) -> tuple[Tensor, Tensor]:
         """Average gradients (in place) and metrics [R] over all microbatches, and gather the errors of all rows [B].
 
-        Args:
-            pieces: of this learner, computed lazily; all leave gradients in the same tensors.
+        `pieces` of this learner are computed lazily; all leave gradients in the same tensors.
         """
         if self.count == 1:
             ((_, metrics, rows),) = pieces
@@ -88,17 +87,11 @@ class TorchOffPolicyLearner(OffPolicyLearner):
         microbatches: int = 1,
         context: DistributedContext | None = None,
     ) -> None:
-        """Initialize the networks.
+        """Initialize the networks, which `networks` makes, given the device.
 
-        Args:
-            networks: makes the networks, given the device.
-            loss: of these networks.
-            settings: passed to the loss; `tau` and `target_every` control target updates.
-            max_grad_norm: None: no clipping.
-            threads: CPU threads, which may change the last bits.
-            device: to train on.
-            microbatches: number per batch, shared by data-parallel learners.
-            context: of data-parallel learners.
+        `settings` are passed to the loss; their `tau` and `target_every` control target updates. The number of CPU
+        threads may change the last bits. `microbatches` of each batch are shared by the data-parallel learners of
+        `context`.
         """
         self.networks, self.updates = networks(device=device), 0
         self.architecture = self.networks.architecture

@@ -25,19 +25,12 @@ from paddock.algos.networks.training import ParameterVector, copy_network, init_
 
 
 class Networks:
-    """Networks of one policy, with one parameter vector per optimizer.
+    """Networks of one policy, with one parameter vector per optimizer."""
 
-    Attributes:
-        architecture: of the acting network.
-        learned: modules by optimizer.
-        vectors: their parameters, gradients and moments; the acting network comes first.
-        targets: by name, parameters of a target network, and the optimizer whose parameters they track.
-    """
-
-    architecture: Architecture
-    learned: dict[str, nn.Module]
-    vectors: dict[str, ParameterVector]
-    targets: dict[str, tuple[Tensor, str]]
+    architecture: Architecture  # of the acting network
+    learned: dict[str, nn.Module]  # by optimizer
+    vectors: dict[str, ParameterVector]  # their parameters, gradients and moments; the acting network comes first
+    targets: dict[str, tuple[Tensor, str]]  # target parameters by name, and the optimizer whose parameters they track
     _device: torch.device
 
     def batches(self, batch: Any) -> Iterator[AnyBatch]:
