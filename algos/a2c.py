@@ -71,7 +71,6 @@ class A2C(OnPolicy):
                 self.count.clock.lap("loop")
 
     def _update(self, learner: Learner, rollout: Rollout, weights: Weights, step: int) -> dict[str, float]:
-        """Take one Adam step on a rollout."""
         values, ends = learner.evaluate_batch(rollout, weights), (rollout.terminated, rollout.truncated)
         learned = rollout.learned_mask()
         check_values(values, learned)

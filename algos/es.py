@@ -263,7 +263,6 @@ class ES:
             log.warning(what, self.iteration + 1, skipped, len(episodes), OBSERVATION_REMEDY)
 
     def _report_lost(self, generation: Generation) -> None:
-        """Warn about lost tasks, or raise if the whole population was lost."""
         failed = [end for end in generation.ends if end.error is not None]
         if not generation.lost:
             report_lost(failed, f"iteration {self.iteration}")

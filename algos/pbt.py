@@ -130,7 +130,6 @@ class PBT:
             }
 
     def _learn(self) -> list[Done]:
-        """Train every member for a round; return the tasks' ends in the order of members."""
         tasks = [(member, self.iteration) for member in self.population]
         dones = self.pool.imap_unordered(functools.partial(play_round, self.rounds), tasks)
         ends = sorted(dones, key=lambda done: done.index)
@@ -211,7 +210,6 @@ class PBT:
         return exploited
 
     def _perturb(self, settings: Mapping[str, Value], generator: np.random.Generator) -> dict[str, Value]:
-        """Perturb hyperparameters; resample each with probability `resample`."""
         return {
             name: dimension.sample(generator)
             if generator.random() < self.resample

@@ -141,7 +141,6 @@ class POET:
         return min(transfer + 1, t - t % self.reproduce_every + self.reproduce_every)
 
     def _record_results(self, ends: Mapping[int, tuple[StepResult, EvaluationResult]]) -> dict[str, float]:
-        """Record one iteration's results of all niches; return metrics."""
         for number, (stepped, scored) in ends.items():
             niche = self.niches[number]
             score = niche.score if scored.score == LOST else scored.score
@@ -154,7 +153,6 @@ class POET:
         return _mean("train/return_mean", [stepped.return_mean for stepped, _ in ends.values()]) | cut
 
     def _with_score(self, niche: Niche, score: float) -> Niche:
-        """Return the niche with a new score of its agent; record an event when it is solved."""
         solved = niche.solved
         if solved is None and score >= self.solved_score:
             solved = self.iteration + 1
@@ -188,7 +186,6 @@ class POET:
                     self.niches[target] = self._replace_agent(before[target], before[rival.source], rival.candidate)
 
     def _replace_agent(self, niche: Niche, source: Niche, candidate: Candidate) -> Niche:
-        """Return the niche with another agent and a new optimizer."""
         adam, learned = Adam.fresh(candidate.mean.size), source.learned + candidate.learned
         return self._with_score(replace(niche, mean=candidate.mean, adam=adam, learned=learned), candidate.score)
 
@@ -342,6 +339,5 @@ class POET:
 
 
 def _mean(name: str, values: Sequence[float]) -> dict[str, float]:
-    """Return the mean of finite values as a metric; empty if there are none."""
     finite = [value for value in values if np.isfinite(value)]
     return {name: float(np.mean(finite))} if finite else {}

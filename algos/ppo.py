@@ -159,7 +159,6 @@ class PPO(OnPolicy):
                 self.count.clock.lap("loop")
 
     def _learn(self, policy: NormalizedLearner, rollout: Rollout, reward: NDArray[np.float32]) -> dict[str, float]:
-        """Update a policy from its rollout; each of its learners runs `_update`."""
         iteration, seen = self.iteration, policy.normalization.seen.count
         # The first rollouts were collected before observation statistics existed.
         unseen = self.observe_first and (iteration <= self.actors.staleness or seen == 0)
@@ -220,7 +219,6 @@ class PPO(OnPolicy):
     def _minibatches(
         self, shape: tuple[int, ...], learned: NDArray[np.bool_] | None, shuffle: np.random.Generator
     ) -> Iterator[NDArray[np.int64]]:
-        """Yield the shuffled minibatches of one epoch as row indices."""
         size, batch = self._sizes(*shape)
         if learned is None:
             yield from minibatches(size, batch, shuffle)
@@ -256,7 +254,6 @@ class PPO(OnPolicy):
         return batch, float(batch.pick(ratio - 1 - difference).mean())
 
     def _team(self, architecture: Architecture, seed: int) -> Any:
-        """Build the learner, or several data-parallel learners with the same interface."""
         needs = needs_of_loss(self.loss) + ([f"algo.learners={self.learners}"] if self.learners > 1 else [])
         if is_dense(architecture, self.backend, self.device, self.precision, self.compiled, needs):
             learner = DenseLearner(architecture, seed, adam_epsilon=self.adam_epsilon, threads=self.threads)

@@ -96,7 +96,6 @@ class PQN(OffPolicy):
             yield TrainStep(each, updates)
 
     def _updates(self, k: int, policy: LearnedPolicy, rollout: Rollout) -> list[Update]:
-        """Run all epochs on the completed transitions of a rollout."""
         learned = rollout.learned_mask()
         rows = np.arange(rollout.reward.size) if learned is None else np.flatnonzero(learned)
         target = self._targets(rollout, k)

@@ -15,7 +15,6 @@ class SampleBlocks:
     """Sequence of samples; sample u depends only on the seed, the stream and u."""
 
     def __init__(self, seed: int, stream: Stream, draw: Callable[[np.random.Generator], NDArray[Any]]) -> None:
-        """Set the key, and the function that generates a block of samples [BLOCK, ...]."""
         self._seed, self._stream, self._draw = seed, stream, draw
         self._number, self._block = -1, np.zeros(0)
 

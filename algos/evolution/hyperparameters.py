@@ -141,7 +141,6 @@ def _number(path: str, value: Any, whole: bool) -> Value:
 
 
 def _kind(hint: Any) -> type | None:
-    """Return the kind of number that a type hint allows; None: neither."""
     if typing.get_origin(hint) in (Union, types.UnionType):
         kinds = {_kind(choice) for choice in typing.get_args(hint) if choice is not type(None)}
         return kinds.pop() if len(kinds) == 1 else None

@@ -188,7 +188,6 @@ def _keep_own(state: State, own: State, names: Sequence[str]) -> State:
 
 
 def _link(file: Path, other: Path) -> None:
-    """Hard-link a file, or copy it if the file system has no hard links."""
     try:
         os.link(file, other)
     except OSError as error:

@@ -155,8 +155,6 @@ class _Workspace:
 
 
 class _Workspaces(threading.local):
-    """Cache of a worker thread: the workspaces of the most recently used problems."""
-
     def __init__(self) -> None:
         self._kept: dict[Problem, _Workspace] = {}  # in order of use
 

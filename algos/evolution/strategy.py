@@ -89,7 +89,6 @@ def count_useful_workers(settings: StrategySettings) -> int:
 
 
 def _count_pairs(settings: StrategySettings) -> int:
-    """Return the number of pairs of all concurrent searches."""
     return settings.population // 2 * settings.searches
 
 

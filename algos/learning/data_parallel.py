@@ -103,7 +103,6 @@ class Learners:
                 self._receive(other)
 
     def _exchange(self, tensor: Tensor, begin: Callable[[Any], Any]) -> None:
-        """Run a collective operation."""
         assert self._group is not None, "data-parallel learners learn only within training_context()"
         with self._attribute_errors():
             work = begin(self._group)
@@ -153,8 +152,6 @@ class LearnerSetup:
 
 
 class _Process:
-    """Handle of another learner's process."""
-
     def __init__(self, setup: LearnerSetup) -> None:
         self.child = ChildProcess(f"{__name__}:run_learner", cloudpickle.dumps(setup))
         self.child.limit_waits(TIMEOUT_S)

@@ -59,7 +59,6 @@ class DenseLearner(Learner):
     """
 
     def __init__(self, architecture: Architecture, seed: int, *, adam_epsilon: float, threads: int) -> None:
-        """Initialize the parameters; raise ConfigError if there is no library for this processor."""
         self.architecture, self._shape = architecture, DenseShape.of(architecture)
         self._functions, self._threads = library.functions(), limit_threads(threads)
         self._network, self._arrays = describe_network(self._shape)

@@ -79,7 +79,6 @@ class RowMoments:
     """
 
     def __init__(self, numbers: NDArray[Any]) -> None:
-        """Allocate for features of this shape [R, ...]."""
         self._count = np.zeros(len(numbers), np.int64)
         self._mean, self._m2 = np.zeros(numbers.shape), np.zeros(numbers.shape)
 

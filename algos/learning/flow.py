@@ -114,7 +114,6 @@ class ConcurrentJobs(Generic[Key, Result]):
     """
 
     def __init__(self, pool: Pool, fn: Callable[[Any], Any]) -> None:
-        """Open a batch on the pool; `fn` runs each task."""
         self.worker_s = 0.0  # time spent computing, summed over workers
         self.retries = 0  # tasks restarted after a lost worker
         self._arrived: queue.SimpleQueue[End] = queue.SimpleQueue()
@@ -127,7 +126,6 @@ class ConcurrentJobs(Generic[Key, Result]):
         self._advance(_Running(key, job), None)
 
     def __iter__(self) -> Iterator[tuple[Key, Result]]:
-        """Yield (key, result) of each job as it finishes."""
         while self._ended or self._waiting:
             while not self._ended:
                 self._take(self._arrived.get()())

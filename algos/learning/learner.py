@@ -197,7 +197,6 @@ def _find_infinite(rows: NDArray[Any], layout: Layout) -> tuple[int, str] | None
 
 
 def _refuse(rollout: Rollout, row: int, given: str, step: int) -> EnvError:
-    """Return the error for an environment's invalid output in a step of a rollout."""
     which = name_row(int(row), rollout.start.rows_per_env)
     return EnvError(f"{which} returned {given} in step {step} of a rollout; {OBSERVATION_REMEDY}")
 

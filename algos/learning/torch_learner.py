@@ -191,8 +191,6 @@ class DistributedContext:
 
 @dataclass(frozen=True)
 class _Rollout:
-    """Rollout on the learner's device."""
-
     obs: Tensor  # [T * N, ...], as returned by `Architecture.prepare`
     action: Tensor  # [T, N, K]
     state: Tensor  # [N, S], recurrent state before the first step

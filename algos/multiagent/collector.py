@@ -72,7 +72,6 @@ class JointCollector:
         self.envs.venv.close()
 
     def _own(self, point: ResumePoint, k: int) -> ResumePoint:
-        """Return a policy's rows of a resume point."""
         if self._policies.single:
             return point
         width = self._policies.specs[k].architecture.state_width

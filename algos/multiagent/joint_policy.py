@@ -111,7 +111,6 @@ class RolePolicy:
     """Policy of one of several roles that acts on rows of the joint layout."""
 
     def __init__(self, policy: Policy, observations: Layout, actions: Layout, rows: SeatRows) -> None:
-        """Wrap the policy of a role, given its layouts and the joint layout of all roles' actions."""
         self._policy, self._observations, self._actions, self._rows = policy, observations, actions, rows
 
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
@@ -130,7 +129,6 @@ class RolePolicy:
 
 
 def _seat(env: EnvSpec, policy: Policy, seats: NDArray[np.intp]) -> _Member:
-    """Return a policy as a member that plays these seats."""
     roles = env.roles
     played = [role for role in roles if set(role.seats) & set(seats.tolist())] or roles[:1]
     names = " and ".join(role.name for role in played)

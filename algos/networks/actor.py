@@ -46,7 +46,6 @@ class DenseActor:
     """
 
     def __init__(self, architecture: Architecture) -> None:
-        """Prepare the network; weights follow with `load`."""
         self._architecture = architecture
         self._forward = DenseForward(architecture.policy_layout, architecture.activation)
         self.log_std = np.zeros(0, np.float32)
@@ -93,7 +92,6 @@ class ActorPolicy:
         self._actor.load(weights)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the weights without the actor."""
         return type(self), (self.architecture, self.weights, self._generator)
 
     @property

@@ -170,7 +170,6 @@ class TorchActor:
     """Actor in torch, for networks with an encoder or LSTM, and for GPUs."""
 
     def __init__(self, architecture: Architecture, device: str = "cpu") -> None:
-        """Build the network; weights follow with `load`."""
         self._device = torch.device(device)
         # A separate stream, since several actors and the learner may use one GPU concurrently.
         self._stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None

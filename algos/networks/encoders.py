@@ -106,7 +106,6 @@ class NumberColumns(nn.Module):
     """Feature columns of observations, without the action mask."""
 
     def __init__(self, width: int) -> None:
-        """Keep the first `width` columns."""
         super().__init__()
         self.width = width
 
@@ -119,7 +118,6 @@ class MultiInputEncoder(nn.Module):
     """Convolutions for each image, concatenated with the features."""
 
     def __init__(self, inputs: Inputs, generator: torch.Generator, layer_norm: bool) -> None:
-        """Initialize the convolutions of each image."""
         super().__init__()
         self.unflatten = Unflatten(inputs)
         shapes = [leaf.shape if len(leaf.shape) == 3 else (*leaf.shape, 1) for leaf in inputs.raw]
@@ -147,7 +145,6 @@ class CustomEncoder(nn.Module):
     """
 
     def __init__(self, inputs: Inputs, network: dict[str, Any], generator: torch.Generator) -> None:
-        """Build the encoder, and check it on an observation of zeros."""
         super().__init__()
         target = network.pop("_target_")
         make = resolve(target, "algo.custom_encoder: _target_")
@@ -217,7 +214,6 @@ class Pixels(nn.Module):
     """Images [B, H, W, C] or [B, C, H, W] as float, channels first; bytes are scaled to [0, 1]."""
 
     def __init__(self, last: bool, large: bool, greatest: int) -> None:
-        """Set the channel order, the memory format and the divisor of bytes."""
         super().__init__()
         self.last, self.greatest = last, greatest
         # On a CPU channels_last saves a fifth of the time of large convolutions.
@@ -234,7 +230,6 @@ class FlatRows(nn.Module):
     """Observations as flat rows of floats; bytes are scaled to [0, 1]."""
 
     def __init__(self, greatest: int) -> None:
-        """Set the divisor of bytes."""
         super().__init__()
         self.greatest = greatest
 

@@ -130,7 +130,6 @@ class FlatPolicy:
         self._network.load(0, parameters)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the parameters without the network."""
         return type(self), (self.mlp, self.parameters, self.normalizer)
 
     @property

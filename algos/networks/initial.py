@@ -163,8 +163,6 @@ def restore(state: Mapping[str, Any]) -> Initial:
 
 
 class _Sections(NamedTuple):
-    """Views of flat parameters."""
-
     log_std: Floats
     body: Floats
     weight: Floats  # [W, H]
@@ -210,7 +208,6 @@ def _transposed(mlp: MLP, parameters: Floats, to_torch: bool) -> Floats:
 
 
 def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
-    """Return the properties that must match, with keys as in `SETTINGS`."""
     lstm, shared = (network.lstm, network.shared) if isinstance(network, Architecture) else (False, False)
     support = network.support if isinstance(network, Architecture) else None
     return {

@@ -115,7 +115,6 @@ class Player:
     """Policy that plays native environments like `DenseActor`, without Python between steps."""
 
     def __init__(self, architecture: Architecture, player: StepPlayer) -> None:
-        """Wrap a native player; weights follow with `load`."""
         self._log_stds = architecture.head.num_log_std
         self._player = player
 

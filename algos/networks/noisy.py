@@ -70,7 +70,6 @@ class NoisyNetworks:
         _set_parameters(self._theta, self.learned.theta, noise)
 
     def _sample(self, index: int, stream: int) -> Tensor:
-        """Return the noise [P] of all parameters."""
         count = sum(outputs + inputs for _, outputs, inputs in self._layers)
         normal = self._generator(index, stream).standard_normal(count, dtype=np.float32)
         factors = torch.from_numpy(np.copysign(np.sqrt(np.abs(normal)), normal)).to(self._theta.device)
@@ -86,6 +85,5 @@ class NoisyNetworks:
 
 @torch.no_grad()
 def _set_parameters(theta: Tensor, learned: Tensor, noise: Tensor) -> None:
-    """Set parameters [P] to means and deviations [2P] with noise [P]."""
     mean, deviation = learned.chunk(2)
     torch.add(mean, deviation * noise, out=theta)

@@ -90,7 +90,6 @@ class Graph:
     """Builder of an ONNX graph."""
 
     def __init__(self, reserved: Collection[str]) -> None:
-        """Create an empty graph; `reserved` are the names of its inputs and outputs."""
         self.reserved = reserved
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
@@ -226,7 +225,6 @@ def _add_encoder(graph: Graph, encoder: nn.Sequential, value: str, dtype: np.dty
 
 
 def _add_layer_norm(graph: Graph, layer: nn.GroupNorm, value: str) -> str:
-    """Add layer normalization of vectors [B, F] or images [B, F, H, W]."""
     scale, shape = graph.constant([1.0], np.float32), graph.add("Shape", value)
     weight, bias = (graph.constant(array.unsqueeze(1)) for array in (layer.weight, layer.bias))
     flat = graph.add("Reshape", value, graph.constant([0, 1, -1]))
@@ -251,7 +249,6 @@ def _add_lstm_step(graph: Graph, lstm: nn.LSTMCell, features: str) -> str:
 
 
 def _value(name: str, dtype: np.dtype[Any], *shape: int) -> onnx.ValueInfoProto:
-    """Return the type information of an input or output [B, *shape]."""
     return helper.make_tensor_value_info(name, _type(dtype), ["B", *shape])
 
 

@@ -145,7 +145,6 @@ class Executor:
             os._exit(UNFIT)
 
     def _take(self) -> Job | None:
-        """Wait for a job that can start; return None once the driver is gone."""
         with self._changed:
             while (job := self._next()) is None and not self.abandoned:
                 self._changed.wait()
@@ -247,7 +246,6 @@ class StatefulObject:
     """Object that lives in this process; its driver sends one call at a time."""
 
     def __init__(self, factory: bytes) -> None:
-        """Keep the pickled factory until the first call."""
         self._factory: bytes | None = factory
         self._object: Any = None
         self._lock = threading.Lock()  # after the object has moved away and back, an earlier call may still run

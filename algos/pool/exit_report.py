@@ -23,8 +23,6 @@ _causes: dict[int, str] = {}  # by process id, of the workers of this process's 
 
 
 class _ExitListener(logging.Handler):
-    """Handler that records nannies' log messages about worker exits."""
-
     def emit(self, record: logging.LogRecord) -> None:
         """Record the cause of an exit."""
         if match := re.match(r"Worker process (\d+) (.*)", record.getMessage()):

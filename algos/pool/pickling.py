@@ -42,7 +42,6 @@ class _MainGlobals:
     """Placeholder that is unpickled as the shared globals of a worker."""
 
     def __reduce__(self) -> Any:
-        """Return the function that unpickles the placeholder."""
         return _main_globals, ()
 
 

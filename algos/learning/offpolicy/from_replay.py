@@ -158,7 +158,6 @@ class FromReplay(OffPolicy):
 
 
 def _obs_of(architecture: Architecture) -> np.dtype[Any]:
-    """Return the stored dtype of an observation."""
     return np.dtype((architecture.inputs.dtype, architecture.inputs.shape))
 
 

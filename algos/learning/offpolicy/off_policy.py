@@ -233,7 +233,6 @@ class OffPolicy(RolloutAlgorithm):
         }
 
     def _acting(self) -> list[Weights]:
-        """Return the acting weights of each policy."""
         return [one.acting(counted=self.waits) for one in self.learning]
 
 

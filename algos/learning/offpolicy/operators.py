@@ -156,8 +156,6 @@ def report(
 
 @dataclass
 class _Results:
-    """Results of a policy since the last row."""
-
     stats: list[RolloutStats] = field(default_factory=list)
     metrics: list[Metrics] = field(default_factory=list)
 

@@ -169,7 +169,6 @@ class RowStore(abc.ABC):
 
     @property
     def _row_bytes(self) -> int:
-        """Bytes on disk per row."""
         memory = self._streams["states"].dtype.itemsize // self._period if "states" in self._streams else 0
         return self._rows.dtype.itemsize + memory
 

@@ -159,7 +159,6 @@ class Segments:
                 os.close(descriptor)
 
     def _open(self) -> None:
-        """Verify and map the existing files."""
         if self._folder is None:
             raise ReplayError("the replay has no folder, so this algorithm can only act; pass a folder to train")
         size = self.ring_rows * self.dtype.itemsize
@@ -247,7 +246,6 @@ class Segments:
             os.close(self._files.pop(number))
 
     def _split_by_file(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (file number, first row, stop row) for each file with rows in [start, end)."""
         while start < end:
             number = start // self.segment_rows
             stop = min(end, (number + 1) * self.segment_rows)

@@ -57,7 +57,6 @@ class Collector:
         self.envs.venv.close()
 
     def _play(self, weights: Weights, noise: NDArray[np.float32]) -> Steps:
-        """Select actions and step in one call of native code."""
         assert self._player is not None
         self._player.load(weights)
         steps = self._player.play(noise)

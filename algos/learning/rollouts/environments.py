@@ -125,7 +125,6 @@ class Environments:
         return True
 
     def _replay(self, point: ResumePoint) -> ResumePoint:
-        """Restart the running episodes and replay their actions."""
         length, per_env, unpack = point.length, point.rows_per_env, self._view.unpack(point.episode)
         obs, infos = self.venv.begin(self._key, point.episode)
         latest, shown = obs.copy(), {name: infos[name] for name in ("acts",) if name in infos}

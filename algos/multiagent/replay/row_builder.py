@@ -70,7 +70,6 @@ class RowBuilder(abc.ABC):
         self._last_obs = state["last_obs"]
 
     def _newest(self, agents: Agents) -> NDArray[np.int64]:
-        """Return the indices of the newest held transitions."""
         return (self._begun[agents] - 1) % self._capacity
 
     def _begin(self, agents: Agents, rollout: Rollout, t: int) -> None:

@@ -39,7 +39,6 @@ class SequenceBuilder(RowBuilder):
     def __init__(
         self, obs: np.dtype[Any], action: np.dtype[Any], *, num_agents: int, n_step: int, of: Sequences
     ) -> None:
-        """Set the dtypes of observations and actions, and the shape of sequences."""
         held = {"obs": obs, "next_obs": obs, "end": np.dtype(np.int64), "reward": np.dtype(np.float32)}
         held |= {"action": action} | ({"memory": _memory(of)} if of.state_width else {})
         super().__init__(row_of_sequences(obs, action, of, n_step), make_row(held), obs, num_agents, of.span(n_step))

@@ -24,7 +24,6 @@ class TransitionBuilder(RowBuilder):
     def __init__(
         self, obs: np.dtype[Any], action: np.dtype[Any], *, num_agents: int, n_step: int, gamma: float
     ) -> None:
-        """Initialize with the dtypes of observations and actions, and the number of steps per transition."""
         held = make_row({"obs": obs, "reward": np.dtype(np.float32), "action": action})
         super().__init__(row_of_transitions(obs, action), held, obs, num_agents, n_step)
         self._n_step = n_step

@@ -117,7 +117,6 @@ class SampledMatchups:
 
 @functools.lru_cache(maxsize=65_536)
 def _assign_seats(mapping: SampledMatchups, env_index: int, episode: int) -> tuple[int, ...]:
-    """Return the policy in each seat of an environment in an episode."""
     generator = keyed_generator(mapping.seed, Stream.OPPONENT, episode, env_index)
     sampled, upto = generator.random(), np.cumsum([share for *_, share in mapping.matchups[:-1]])
     learner, others, _ = mapping.matchups[int(np.searchsorted(upto, sampled, side="right"))]
@@ -131,7 +130,6 @@ def _assign_seats(mapping: SampledMatchups, env_index: int, episode: int) -> tup
 
 
 def _read_league(league: Any) -> tuple[tuple[str, ...], tuple[Matchup, ...]]:
-    """Return the names of a league's policies, and the matchups."""
     what = f"league={_format(league)}"
     such = "such as {main: {main: 0.5, main@: 0.3}, exploiter: {main: 0.2}}"
     require(isinstance(league, Mapping) and bool(league), f"{what} must list the opponents of each policy; {such}")

@@ -36,7 +36,6 @@ class OpponentPool:
     """
 
     def __init__(self, given: Mapping[str, Any] | None) -> None:
-        """Read the key `algo.opponents`; None: no self-play."""
         self._settings = None if given is None else SelfPlaySettings.of(given)
         self._slots: list[list[Weights]] = []  # of each policy
 

@@ -26,8 +26,6 @@ Acted = tuple[NDArray[Any], dict[str, NDArray[Any]], Any]
 
 
 class _Scripted:
-    """Base of players that break ties with a generator."""
-
     _generator: np.random.Generator | None = None
 
     def drawing(self, generator: np.random.Generator) -> Self:
@@ -41,7 +39,6 @@ class Random(_Scripted):
     """Player of uniformly random legal actions; unbounded numbers are standard normal."""
 
     def __init__(self, env: EnvSpec, role: Role | None = None) -> None:
-        """Read the spaces of an environment, or of one of several roles."""
         observations, actions = spaces_of(env) if role is None else (role.observations, role.action_space)
         self._inputs = Inputs(observations, make_head(actions, masked=masked_paths(observations)))
 
@@ -139,7 +136,6 @@ class TwoPly(_Scripted):
         return winning or [move for move in legal if not self._loses(taken | game.put(taken, move), other)] or legal
 
     def _loses(self, taken: int, other: int) -> bool:
-        """Return whether the opponent can win in its next move."""
         game = self._board.game
         return any(game.wins(other, game.put(taken, reply)) for reply in game.legal(taken))
 
@@ -175,8 +171,6 @@ def _value_of(game: LineGame, own: int, other: int, move: int) -> int:
 
 @dataclass(frozen=True)
 class _Board:
-    """Board of a game in rows of observations."""
-
     game: LineGame
     layout: Layout
 

@@ -61,7 +61,6 @@ class CompiledActorCritic:
         adam_epsilon: float,
         threads: int,
     ) -> None:
-        """Load a state, as returned by `read`; raise ConfigError without library for this CPU, or enough memory."""
         self._functions = library.functions()
         self._shape, self._objective = shape, objective
         self._threads = limit_threads(threads)

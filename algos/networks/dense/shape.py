@@ -110,7 +110,6 @@ def adam_scales(rate: float, before: int, count: int) -> tuple[Floats, Floats]:
 
 
 def _powers(base: float, before: int, count: int) -> NDArray[np.float64]:
-    """Return base^(before + 1) .. base^(before + count)."""
     first, last = before // POWERS, -(-(before + count) // POWERS)
     blocks = [_block(base, number) for number in range(first, last)]
     return np.concatenate([np.zeros(0), *blocks])[before - first * POWERS :][:count]

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 
 class _Deterministic:
-    """Head without a distribution."""
-
     is_stochastic = False
 
     def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:

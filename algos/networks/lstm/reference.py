@@ -95,5 +95,4 @@ class _Unroll(torch.autograd.Function):
 
 
 def _column(flags: Tensor, like: Tensor) -> Tensor:
-    """Convert flags [T, B] to floats [T, B, 1]."""
     return flags.to(like.dtype).unsqueeze(2)

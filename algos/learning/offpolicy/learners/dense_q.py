@@ -54,7 +54,6 @@ class DenseQLearner(OffPolicyLearner):
     def __init__(
         self, architecture: Architecture, objective: QObjective, seed: int, *, adam_epsilon: float, threads: int
     ) -> None:
-        """Initialize parameters and targets; raise ConfigError without library for this processor, or enough memory."""
         self.architecture, self.updates = architecture, 0
         self._objective, self._epsilon, self._threads = objective, adam_epsilon, limit_threads(threads)
         shape = DenseShape.of(architecture)
@@ -109,7 +108,6 @@ class DenseQLearner(OffPolicyLearner):
         return metrics, distance
 
     def _see(self, obs: NDArray[Any]) -> tuple[Floats, SparseRows | None]:
-        """Map observations [U, B, ...] to network inputs, U * B rows."""
         return dense_inputs(self.architecture, obs.reshape(-1, *self.architecture.inputs.shape), UNCHANGED)
 
     def weights(self, version: int, *, explore: bool = False) -> Weights:

@@ -82,6 +82,5 @@ def with_noise(batch: AnyBatch, noise: Tensor | None, update: int) -> AnyBatch:
 
 
 def _observations(obs: NDArray[Any], architecture: Architecture, device: torch.device) -> Tensor:
-    """Map observations [..., *shape] to network inputs."""
     lead = obs.shape[: obs.ndim - len(architecture.inputs.shape)]
     return as_tensor(prepare_rows(architecture, obs), device).unflatten(0, lead)
