@@ -81,6 +81,8 @@ EXTRAS = {  # extras of Paddock that install the module
     "cv2": "atari",
     "dm_control": "dmc",
     "grpc": "remote",
+    "gymnax": "jax",
+    "jax": "jax",
     "lbforaging": "multiagent",
     "magent2": "multiagent",
     "minatar": "minatar",
@@ -89,6 +91,7 @@ EXTRAS = {  # extras of Paddock that install the module
     "msgpack": "remote",
     "mujoco": "mujoco",
     "pettingzoo": "multiagent",
+    "pgx": "jax",
     "pymunk": "multiagent",
     "rlcard": "multiagent",
     "rware": "multiagent",
@@ -96,6 +99,7 @@ EXTRAS = {  # extras of Paddock that install the module
     "vizdoom": "vizdoom",
 }
 PACKAGES = {  # PyPI packages that no extra installs
+    "brax": "brax",
     "envpool": "envpool",
     "gymnasium_robotics": "gymnasium-robotics",
     "highway_env": "highway-env",

@@ -26,6 +26,7 @@ from paddock.envs.stacks import Stack, find_stack
 log = logging.getLogger(__name__)
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+JAX_LIBRARIES = ("gymnax", "pgx", "brax")  # prefixes of ids that `paddock.envs.bindings.jax_` makes
 FILE = re.compile(r"(?:\./)?([\w/.-]+)\.py(?::(\w+))?")  # an id that is a path
 RAISED = BaseException  # includes SystemExit of environments; KeyboardInterrupt is raised again
 REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # raised by constructors for their arguments
@@ -73,6 +74,8 @@ def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -
         raise ConfigError(f"env.id={id}: env.id takes MODULE:NAME, not a path; use env.id={module}:{name}")
     limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
     try:
+        if id.partition(":")[0] in JAX_LIBRARIES:
+            return _make_jax(id, kwargs, max_episode_steps)
         if names_factory(id):
             return resolve(id, "env.id")(**kwargs)
         return gymnasium.make(id, disable_env_checker=True, **limit, **kwargs)
@@ -95,6 +98,14 @@ def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -
         raise ConfigError(f"{id} rejects env.kwargs={kwargs}: {one_line(error)}") from error
     except gymnasium.error.Error as error:
         raise ConfigError(f"env.id={id}: {one_line(error)}") from error
+
+
+def _make_jax(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -> gymnasium.Env[Any, Any]:
+    from paddock.envs.bindings.jax_ import JaxEnv, make_task  # JAX takes a second to import
+
+    task = make_task(id, kwargs, max_episode_steps)
+    limit = max_episode_steps or task.limit
+    return JaxEnv(task) if limit is None else TimeLimit(JaxEnv(task), limit)
 
 
 def wrap(env: Any, wrapper: dict[str, Any]) -> Any:

@@ -247,8 +247,17 @@ def read_values(values: Any, num_envs: int) -> list[Any]:
 
 def keyed_seed(seed: int, env: int, episode: int) -> int:
     """Return a seed in [0, 2^31) for an episode: the key mixed by SplitMix64 (Steele et al. 2014)."""
-    mixed = 0
-    for part in map(int, (seed, env, episode)):  # NumPy's integers would overflow
+    return int(_mix(*map(int, (seed, env, episode))))  # NumPy's integers would overflow
+
+
+def keyed_seeds(seed: int, envs: NDArray[np.int64], episodes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the `keyed_seed` of each environment, [N]."""
+    return np.asarray(_mix(seed, envs.astype(np.uint64), episodes.astype(np.uint64))).astype(np.int64)
+
+
+def _mix(*parts: Any) -> Any:
+    mixed: Any = 0
+    for part in parts:
         mixed = (mixed ^ part) + 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
         mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
         mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF

@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode
 
 from paddock.envs.errors import require
 from paddock.envs.machine import usable_cores
+from paddock.envs.making import JAX_LIBRARIES
 from paddock.envs.native.settings import native_task
 from paddock.envs.ranges import Range, check_fields
 from paddock.envs.spec import EnvSpec
@@ -178,6 +179,25 @@ class Vector(Vec):
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> BatchedVectorEnv:
         """Build the vector; without `copy`, observations are valid until the next step."""
         return make_batched(spec, self.num_envs, self.target, **form)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jax(Vec):
+    """Environments of gymnax, Pgx and Brax, compiled by JAX."""
+
+    num_envs: Annotated[int, Range("must be between 1 and 65536; 64 suits most", low=1, high=65536)]
+    seeded_slots = True
+
+    def make(self, spec: EnvSpec, **form: Unpack[Form]) -> VectorEnv:
+        """Build the environments; see `Vec.make`."""
+        names = " ".join(f"env.id={library}:..." for library in JAX_LIBRARIES)
+        what = f"vec=jax supports {names}, but env.id={spec.id} is none of them"
+        require(spec.id.partition(":")[0] in JAX_LIBRARIES, f"{what}; use vec=serial or vec=multiprocess")
+        spec.spaces  # noqa: B018, raises if a package or the environment is missing
+        # Imported here: JAX takes a second to import, and other recipes do not need it.
+        from paddock.envs.vector.adapters.jax_ import JaxVectorEnv
+
+        return JaxVectorEnv(spec, self.num_envs, **form)
 
 
 @dataclass(frozen=True, kw_only=True)

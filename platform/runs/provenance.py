@@ -22,6 +22,7 @@ from .checkpoint import FORMAT, write_atomically
 COMPUTING = {  # modules whose version may change results
     *("numpy", "scipy", "torch", "gymnasium"),
     *("Box2D", "ale_py", "crafter", "dm_control", "envpool", "minatar", "mujoco"),
+    *("brax", "gymnax", "jax", "pgx"),
 }
 RUN_FILES = {"multirun.yaml", "sweep.json", "provenance.json", "submission.json"}  # in folders of sweeps and runs
 START_FILES = ("lock", "config.yaml")  # both are in a run's folder from the start

@@ -52,6 +52,7 @@ NEEDED = {  # what an option cannot do without
     "vec=atari": ["algo=ppo", "env=atari_nature"],
     "vec=envpool": ["algo=ppo"],
     "vec=gymnasium": ["algo=ppo"],
+    "vec=jax": ["env=gymnax"],
     "vec=remote": ["algo=ppo", "vec.address={served}"],
     "vec=vector": ["algo=ppo", "vec.target=paddock.envs.tasks.cartpole.CartPoleVector"],
 }

@@ -164,11 +164,16 @@ def make_batched(
 
 def check_whole(spec: EnvSpec, vec: str) -> None:
     """Raise ConfigError if the recipe needs single Python environments (wrappers, or `fresh`)."""
-    remedy = "use vec=serial or vec=multiprocess"
-    names = [dict(wrapper)["_target_"] for wrapper in spec.wrappers]
-    require(not names, f"env.wrappers={names} cannot wrap the environments inside vec={vec}; {remedy}")
+    check_wrappers(spec, vec)
     cannot = f"env.fresh=true: vec={vec} cannot rebuild an environment for every episode"
-    require(not spec.fresh, f"{cannot}; set env.fresh=false, or {remedy}")
+    require(not spec.fresh, f"{cannot}; set env.fresh=false, or use vec=serial or vec=multiprocess")
+
+
+def check_wrappers(spec: EnvSpec, vec: str) -> None:
+    """Raise ConfigError if the recipe has wrappers."""
+    names = [dict(wrapper)["_target_"] for wrapper in spec.wrappers]
+    what = f"env.wrappers={names} cannot wrap the environments inside vec={vec}"
+    require(not names, f"{what}; use vec=serial or vec=multiprocess")
 
 
 def spaces_of(venv: gymnasium.vector.VectorEnv) -> tuple[gymnasium.Space, gymnasium.Space]:
