@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -48,10 +49,13 @@ ROWS |= {id: row(f"pettingzoo.classic.{id}:env", package="pettingzoo") for id in
 ROWS["snake"] = row("paddock.envs.tasks.snake:Snake", kwargs=SNAKES)
 SPREAD = {"N": 3, "local_ratio": 0.5, "max_cycles": 25}
 ROWS["spread"] = row("paddock.envs.tasks.spread:Spread", kwargs=SPREAD)
+JAX = ("gymnax:CartPole-v1", "gymnax:Breakout-MinAtar")
+ROWS |= {id: row(id) for id in JAX}
 GYMNASIUM = (*WALKERS, *CLASSIC, *WORLDS, *SANITY, *DRAWN, *GAMES)
 HIDDEN = (32,)
 EPISODES = 256  # per call that plays whole episodes
 CAP = 400  # steps of these episodes
+SCAN = 128  # steps of a compiled rollout
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,54 @@ def minatar(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     )
 
 
+def jax_vector(row: Row, setting: Setting, stack: ExitStack) -> Advance:
+    """Step vec=jax as `Collector` does."""
+    from paddock.envs.vector import Jax
+
+    N = setting["num_envs"]
+    venv = Jax(num_envs=N).make(row.spec, copy=False, packed=True)
+    stack.callback(venv.close)
+    venv.begin(0)
+    actions = draw(venv.single_action_space, N)
+
+    def advance() -> int:
+        venv.send(next(actions))
+        venv.recv()
+        return N
+
+    return advance
+
+
+def gymnax_scan(row: Row, setting: Setting, stack: ExitStack) -> Advance:
+    """Run gymnax's rollout: a compiled `lax.scan` over its vmapped step, whose results stay in JAX's arrays."""
+    import gymnax
+    import jax
+
+    N = setting["num_envs"]
+    env, params = gymnax.make(row.spec.id.partition(":")[2])
+    each = jax.vmap(env.step, in_axes=(0, 0, 0, None))
+
+    def step(carry: Any, actions: Any) -> Any:
+        key, state = carry
+        key, use = jax.random.split(key)
+        observation, state, reward, terminated, truncated, _ = each(jax.random.split(use, N), state, actions, params)
+        return (key, state), (observation, reward, terminated, truncated)
+
+    rollout = jax.jit(lambda carry, actions: jax.lax.scan(step, carry, actions))
+    key = jax.random.PRNGKey(0)
+    _, state = jax.vmap(env.reset, in_axes=(0, None))(jax.random.split(key, N), params)
+    drawn = draw(row.spec.spaces[1], N)
+    actions = jax.numpy.stack([next(drawn).astype(np.int32) for _ in range(SCAN)])
+    carry = [(key, state)]
+
+    def advance() -> int:
+        carry[0], results = rollout(carry[0], actions)
+        jax.block_until_ready(results)
+        return N * SCAN
+
+    return advance
+
+
 def puffer_cartpole(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     """Step PufferLib's own CartPole in C, which some of its packages lack."""
     from pufferlib.ocean.cartpole.cartpole import Cartpole
@@ -194,9 +246,12 @@ def sizes(*num_envs: int, num_batches: tuple[int, ...] = ()) -> tuple[Setting, .
     return tuple({"num_envs": N, **count} for N, count in itertools.product(num_envs, counts))
 
 
-ONE = Contender("paddock.envs.native", native, threads=1, rows=tuple(ROWS), settings=sizes(1024, 256, 4096))
+ONE = Contender(
+    "paddock.envs.native", native, threads=1, rows=tuple(ROWS.keys() - JAX), settings=sizes(1024, 256, 4096)
+)
 POOL = Contender("envpool", envpool, threads=1, settings=sizes(256, 64, 1024, num_batches=(1, 2)))
 WHOLE = Contender("paddock.envs.native", native_episodes, threads=1, rows=WALKERS)
+BATCHED = Contender("gymnax", jax_vector, threads=1, rows=JAX, settings=sizes(1024, 4096, 16384))
 CONTENDERS = {
     "Gymnasium": Contender("gymnasium", one_env, threads=1),
     "MinAtar": Contender("minatar", minatar, threads=1, rows=MINATAR),
@@ -204,6 +259,8 @@ CONTENDERS = {
     "EnvPool": POOL,
     "EnvPool, 2 threads": replace(POOL, threads=2),
     "PufferLib's C": Contender("pufferlib", puffer_cartpole, 1, ("CartPole-v1",), sizes(1024, 4096)),
+    "gymnax's lax.scan": replace(BATCHED, begin=gymnax_scan),
+    "vec=jax": BATCHED,
     "native": ONE,
     "native, 2 threads": replace(ONE, threads=2),
     "native, whole episodes": WHOLE,
