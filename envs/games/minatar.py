@@ -38,7 +38,7 @@ class MinAtar(Game):
     def __init__(self, game: str, full_actions: bool, render_mode: str | None = None, **rules: Any) -> None:
         """Build a game of `GAMES`; `rules` are the fields of `Rules`."""
         channels, actions = GAMES[game]
-        seen = spaces.Box(0, 1, (10, 10, channels), np.bool_)
+        seen = spaces.Box(0, 1, (10, 10, channels), np.bool_)  # type: ignore[arg-type]
         super().__init__(seen, spaces.Discrete(ACTIONS if full_actions else actions), render_mode)
         self._source, self._rules = f"{__name__}:paddock/{name_of(game, full_actions)}-v0", rules
         self._env: Any = None  # made by the first reset

@@ -53,7 +53,8 @@ def play_both(make: Any, game: str, full: bool, first: int, episodes: int, **rul
     given = {"sticky_action_prob": 0.1, "difficulty_ramping": True} | rules
     ours, theirs = make(spec_of(game, full, **rules), FUTURES), minatar.Environment(game, **given)
     actions = np.arange(6) if full else np.array(theirs.minimal_action_set())
-    draw, steps, returns = np.random.default_rng(first), 0, []
+    draw, steps = np.random.default_rng(first), 0
+    returns: list[float] = []
     for seed in range(first, first + episodes):
         theirs.random = theirs.env.random = Numbers(seed)
         theirs.last_action = 0
@@ -76,7 +77,8 @@ def play_both(make: Any, game: str, full: bool, first: int, episodes: int, **rul
                 if over:
                     break
             take(ours, best)
-        steps, returns = steps + length, [*returns, total]
+        steps += length
+        returns.append(float(total))
     return steps, float(np.mean(returns)), max(returns)
 
 
