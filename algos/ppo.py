@@ -36,7 +36,7 @@ from paddock.algos.learning.returns import gae, vtrace
 from paddock.algos.learning.rollout_algorithm import Schedule
 from paddock.algos.learning.rollouts.actors import Staleness, check_thread_sharing
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.architecture import Architecture, EncoderChoice, Weights
 from paddock.algos.networks.dense.shape import LossSettings
 from paddock.algos.networks.flat import Activation
 from paddock.envs.errors import nearest, require
@@ -106,7 +106,7 @@ class PPO(OnPolicy):
     observation_clip: PositiveFloat
     normalize_rewards: bool
     reward_clip: PositiveFloat
-    encoder: Literal["auto", "mlp", "cnn"]
+    encoder: EncoderChoice
     activation: Activation | None
     shared: bool
     lstm: bool

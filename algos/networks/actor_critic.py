@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.dense.init import init_parameters
 from paddock.algos.networks.dense.shape import DenseShape
-from paddock.algos.networks.encoders import allocate, legal_in, linear, make_encoder
+from paddock.algos.networks.encoders import legal_in, make_encoder
 from paddock.algos.networks.heads import LOWEST
+from paddock.algos.networks.layers import allocate, linear
 from paddock.algos.networks.lstm import unroll
 from paddock.algos.networks.support import Support
 

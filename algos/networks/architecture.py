@@ -16,8 +16,10 @@ from paddock.envs.frozen import Frozen, freeze
 from paddock.envs.native.networks import DenseLayout, Normalizer
 from paddock.envs.spaces.layout import Layout
 
-Encoder = Literal["mlp", "cnn", "custom"]
+Encoder = Literal["mlp", "cnn", "impala", "custom"]
+EncoderChoice = Literal["auto", "mlp", "cnn", "impala"]
 Layers = tuple[tuple[int, ...], Activation]  # sizes of the hidden layers, and their activation
+CONVOLUTIONAL = ("cnn", "impala")
 AFTER_CONVOLUTIONS: Layers = ((512,), "relu")  # Mnih et al. 2015
 
 
@@ -47,7 +49,7 @@ class Architecture:
         observations: Layout,
         head: Head,
         *,
-        encoder: Literal["auto", "mlp", "cnn"],
+        encoder: EncoderChoice,
         custom_encoder: Mapping[str, Any] | None = None,
         hidden_sizes: HiddenSizes | None,
         activation: Activation | None,
@@ -78,18 +80,20 @@ class Architecture:
             )
             inputs = Inputs(observations, head, raw, real_only=True)
             return cls(inputs, "custom", freeze(dict(custom_encoder)), *layers(default_layers))
-        pictures = images(observations, bits=encoder == "cnn")
+        pictures = images(observations, bits=encoder in CONVOLUTIONAL)
         if observations.plain:
             shape = tuple(observations.space.shape or ())
             image = len(shape) == 3 and sorted(shape)[1] >= MIN_IMAGE
             found = f"the observations have shape {shape}"
         else:
             image, found = bool(pictures), f"{observations.space} has none"
-        require(encoder != "cnn" or image, f"encoder=cnn needs images, but {found}; use encoder=mlp")
-        convolve = encoder == "cnn" or (encoder == "auto" and bool(pictures) and image)
+        asked = encoder in CONVOLUTIONAL
+        require(not asked or image, f"encoder={encoder} needs images, but {found}; use encoder=mlp")
+        convolve = asked or (encoder == "auto" and bool(pictures) and image)
         raw = pictures if convolve and not observations.plain else ()
         if convolve:
-            return cls(Inputs(observations, head, raw), "cnn", None, *layers(AFTER_CONVOLUTIONS))
+            chosen: Encoder = "impala" if encoder == "impala" else "cnn"
+            return cls(Inputs(observations, head, raw), chosen, None, *layers(AFTER_CONVOLUTIONS))
         return cls(Inputs(observations, head, raw), "mlp", None, *layers(default_layers))
 
     def describe(self) -> str:

@@ -1,24 +1,19 @@
 """Encoders in torch: custom encoders, convolutions and dense layers."""
 
-import math
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.convolutions import convolutions
 from paddock.algos.networks.flat import Activation
 from paddock.algos.networks.inputs import Inputs
+from paddock.algos.networks.layers import SQRT2, linear, norm
 from paddock.envs.errors import ConfigError, require, resolve
 from paddock.envs.frozen import thaw
 from paddock.envs.spaces.tensors import LeafView, tree_of
-
-Layer = TypeVar("Layer", bound=nn.Module)
-
-SQRT2 = math.sqrt(2.0)
-NATURE = 36  # minimum side length in pixels for the network of Mnih et al. 2015
 
 
 def make_encoder(architecture: Architecture, generator: torch.Generator) -> tuple[nn.Sequential, int]:
@@ -44,13 +39,15 @@ def first_layers(architecture: Architecture, generator: torch.Generator) -> tupl
     if architecture.custom_encoder is not None:
         layers = [CustomEncoder(inputs, dict(thaw(architecture.custom_encoder)), generator)]
     elif inputs.raw:
-        layers = [MultiInputEncoder(inputs, generator, architecture.layer_norm)]
+        layers = [MultiInputEncoder(inputs, generator, architecture.layer_norm, architecture.encoder == "impala")]
     elif not inputs.plain:
         layers = [NumberColumns(inputs.width)]
     else:
-        greatest, layer_norm = inputs.greatest, architecture.layer_norm
-        image = architecture.encoder == "cnn"
-        layers = list(convolutions(inputs.shape, greatest, generator, layer_norm)) if image else [FlatRows(greatest)]
+        if architecture.encoder == "mlp":
+            layers = [FlatRows(inputs.greatest)]
+        else:
+            settings = generator, architecture.layer_norm, architecture.encoder == "impala"
+            layers = list(convolutions(inputs.shape, inputs.greatest, *settings))
     with torch.no_grad():
         return layers, nn.Sequential(*layers)(blank_input(inputs)).shape[1]
 
@@ -117,14 +114,14 @@ class NumberColumns(nn.Module):
 class MultiInputEncoder(nn.Module):
     """Convolutions for each image, concatenated with the features."""
 
-    def __init__(self, inputs: Inputs, generator: torch.Generator, layer_norm: bool) -> None:
+    def __init__(self, inputs: Inputs, generator: torch.Generator, layer_norm: bool, residual: bool) -> None:
         super().__init__()
         self.unflatten = Unflatten(inputs)
         shapes = [leaf.shape if len(leaf.shape) == 3 else (*leaf.shape, 1) for leaf in inputs.raw]
         self.shapes = [tuple(shape) for shape in shapes]
         self.names = inputs.raw_names
         self.layers = [
-            nn.Sequential(*convolutions(shape, leaf.greatest, generator, layer_norm))
+            nn.Sequential(*convolutions(shape, leaf.greatest, generator, layer_norm, residual))
             for shape, leaf in zip(self.shapes, inputs.raw, strict=True)
         ]
         self.images = nn.ModuleList(self.layers)  # registers the parameters
@@ -210,22 +207,6 @@ class CustomEncoder(nn.Module):
         return not torch.equal(before, torch.get_rng_state())
 
 
-class Pixels(nn.Module):
-    """Images [B, H, W, C] or [B, C, H, W] as float, channels first; bytes are scaled to [0, 1]."""
-
-    def __init__(self, last: bool, large: bool, greatest: int) -> None:
-        super().__init__()
-        self.last, self.greatest = last, greatest
-        # On a CPU channels_last saves a fifth of the time of large convolutions.
-        self.laid = torch.channels_last if large else torch.contiguous_format
-
-    def forward(self, obs: Tensor) -> Tensor:
-        """Return images [B, C, H, W] of floats."""
-        scaled = obs if obs.is_floating_point() else obs.float() / self.greatest
-        image = scaled.permute(0, 3, 1, 2) if self.last else scaled
-        return image.contiguous(memory_format=self.laid) if image.device.type == "cpu" else image
-
-
 class FlatRows(nn.Module):
     """Observations as flat rows of floats; bytes are scaled to [0, 1]."""
 
@@ -237,47 +218,3 @@ class FlatRows(nn.Module):
         """Return rows [B, F] of floats."""
         scaled = obs.float() / self.greatest if obs.dtype == torch.uint8 else obs
         return scaled.unsqueeze(-1).flatten(1)  # also for scalars, [B]
-
-
-def convolutions(
-    shape: tuple[int, ...], greatest: int, generator: torch.Generator, layer_norm: bool
-) -> Iterator[nn.Module]:
-    """Yield convolutions for images: those of Mnih et al. 2015, or two of 3 x 3 for small images."""
-    last = shape[2] < min(shape[:2])  # an image has more pixels a side than channels
-    channels, *sides = (shape[2], *shape[:2]) if last else shape
-    large = min(sides) >= NATURE
-    plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(32, 3, 1), (64, 3, 1)]
-    yield Pixels(last, large, greatest)
-    for filters, kernel, stride in plan:
-        layer = allocate(nn.Conv2d(channels, filters, kernel, stride, device="meta"))
-        yield _orthogonal(layer, SQRT2, generator)
-        yield from norm(filters, layer_norm)
-        yield nn.ReLU()
-        channels = filters
-    yield nn.Flatten()
-
-
-def norm(features: int, wanted: bool) -> list[nn.Module]:
-    """Return a layer norm for rows [B, features] or images [B, features, H, W]; an empty list if not wanted."""
-    return [nn.GroupNorm(1, features)] if wanted else []
-
-
-def allocate(layer: Layer) -> Layer:
-    """Allocate the parameters of a layer on the meta device; `nn.utils.skip_init` would import sympy."""
-    for name, parameter in list(layer.named_parameters()):
-        setattr(layer, name, nn.Parameter(torch.empty(parameter.shape)))
-    return layer
-
-
-def linear(fan_in: int, fan_out: int, gain: float, generator: torch.Generator) -> nn.Linear:
-    """Return a linear layer with orthogonal weights and zero biases."""
-    layer = allocate(nn.Linear(fan_in, fan_out, device="meta"))
-    _orthogonal(layer, gain, generator)
-    return layer
-
-
-def _orthogonal(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Generator) -> nn.Module:
-    nn.init.orthogonal_(layer.weight, gain, generator=generator)
-    assert layer.bias is not None
-    nn.init.zeros_(layer.bias)
-    return layer

@@ -14,7 +14,8 @@ from torch import nn
 
 from paddock.algos.networks.actor import ActorPolicy, Architecture, Weights
 from paddock.algos.networks.actor_critic import acting_network
-from paddock.algos.networks.encoders import FlatRows, MultiInputEncoder, NumberColumns, Pixels
+from paddock.algos.networks.convolutions import Pixels, Residual
+from paddock.algos.networks.encoders import FlatRows, MultiInputEncoder, NumberColumns
 from paddock.algos.networks.flat import FlatPolicy
 from paddock.algos.networks.heads import LOWEST
 from paddock.algos.networks.inputs import RESERVED_NAMES, Inputs
@@ -211,7 +212,18 @@ def _add_encoder(graph: Graph, encoder: nn.Sequential, value: str, dtype: np.dty
                 value = graph.add("Transpose", value, perm=[0, 3, 1, 2])
         elif isinstance(layer, nn.Conv2d):
             arrays = [graph.constant(layer.weight), graph.constant(layer.bias)]
-            value = graph.add("Conv", value, *arrays, kernel_shape=layer.kernel_size, strides=layer.stride)
+            value = graph.add(
+                "Conv",
+                value,
+                *arrays,
+                kernel_shape=layer.kernel_size,
+                strides=layer.stride,
+                pads=[layer.padding[0]] * 4,
+            )
+        elif isinstance(layer, nn.MaxPool2d):
+            value = graph.add("MaxPool", value, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+        elif isinstance(layer, Residual):
+            value = graph.add("Add", value, _add_encoder(graph, layer.layers, value, dtype))
         elif isinstance(layer, nn.Linear):
             value = graph.dense(value, layer.weight.T, layer.bias)
         elif isinstance(layer, nn.GroupNorm):

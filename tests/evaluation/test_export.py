@@ -70,6 +70,7 @@ NETWORKS: dict[str, tuple[spaces.Box, dict[str, Any]]] = {
     "images, channels last": (spaces.Box(0, 255, (12, 10, 3), np.uint8), {"encoder": "cnn"}),
     "large images, channels first": (spaces.Box(0, 255, (2, 36, 40), np.uint8), {"encoder": "cnn", "shared": True}),
     "layer norm": (spaces.Box(-5, 5, (3,), np.float32), {"layer_norm": True, "hidden_sizes": (8, 7)}),
+    "residual blocks": (spaces.Box(0, 255, (12, 10, 3), np.uint8), {"encoder": "impala", "layer_norm": True}),
     "layer norm of images": (spaces.Box(0, 255, (12, 10, 3), np.uint8), {"encoder": "cnn", "layer_norm": True}),
     "memory, shared": (spaces.Box(-5, 5, (3,), np.float32), {"lstm": True, "shared": True}),
 }

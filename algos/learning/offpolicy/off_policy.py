@@ -28,7 +28,7 @@ from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.multiagent.divide import make_policy_group, prepare_env
 from paddock.algos.multiagent.rows import agents_may_wait
-from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.architecture import Architecture, EncoderChoice, Weights
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective
 from paddock.algos.networks.flat import Activation
 from paddock.algos.networks.heads import Head
@@ -49,7 +49,7 @@ class OffPolicy(RolloutAlgorithm):
     staleness: Staleness
     groups: int
     adam_epsilon: PositiveFloat
-    encoder: Literal["auto", "mlp", "cnn"]
+    encoder: EncoderChoice
     activation: Activation | None
     device: str
     backend: Backend

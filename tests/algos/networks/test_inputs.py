@@ -15,6 +15,7 @@ from paddock.algos.learning.torch_learner import TorchLearner
 from paddock.algos.networks.actor import ActorPolicy, DenseActor, make_actor
 from paddock.algos.networks.actor_critic import ActorCritic, TorchActor, as_tensor
 from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.convolutions import convolutions
 from paddock.algos.networks.flat import MLP, FlatPolicy
 from paddock.algos.networks.heads import make_head
 from paddock.algos.networks.inputs import Inputs
@@ -384,6 +385,13 @@ def test_dense_layers_after_convolutions_are_those_of_nature_by_default() -> Non
     assert (image.hidden_sizes, image.activation) == ((512,), "relu")
     assert (vector.hidden_sizes, vector.activation) == ((64, 64), "tanh")
     assert architecture(Layout.of(VECTOR, {}, ()), hidden_sizes=32).hidden_sizes == (32,)
+
+
+def test_residual_network_has_the_shape_of_impalas() -> None:
+    layers = torch.nn.Sequential(*convolutions((84, 84, 4), 255, torch.Generator(), False, residual=True))
+    assert sum(isinstance(layer, torch.nn.Conv2d) for layer in layers.modules()) == 3 * (1 + 2 * 2)
+    # Each stage halves the sides: 84, 42, 21, 11.
+    assert layers(torch.zeros((2, 84, 84, 4), dtype=torch.uint8)).shape == (2, 32 * 11 * 11)
 
 
 @pytest.mark.parametrize("space", [spaces.Box(0, 1, (6, 5, 3), np.bool_), spaces.MultiBinary((6, 5, 3))])

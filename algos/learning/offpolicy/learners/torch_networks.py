@@ -18,8 +18,9 @@ from paddock.algos.learning.replay.batch import SequenceBatch
 from paddock.algos.networks.actor_critic import ActorCritic, expect, masked, one_thread
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
-from paddock.algos.networks.encoders import dense_layers, first_layers, legal_in, linear, make_encoder
+from paddock.algos.networks.encoders import dense_layers, first_layers, legal_in, make_encoder
 from paddock.algos.networks.heads import LOG_2, LOG_2PI, LOG_STD, LOWEST
+from paddock.algos.networks.layers import linear
 from paddock.algos.networks.noisy import NoisyNetworks
 from paddock.algos.networks.training import ParameterVector, copy_network, init_layers, to_numpy, wrap_encoders
 
