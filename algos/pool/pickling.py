@@ -24,6 +24,11 @@ def dump(value: Any) -> bytes:
             return data
     except Exception:  # cloudpickle either succeeds or raises the error again
         pass
+    return dump_by_value(value)
+
+
+def dump_by_value(value: Any) -> bytes:
+    """Pickle a value like `dump`, in one pass over its objects."""
     file = io.BytesIO()
     _Pickler(file, 5).dump(value)
     return file.getvalue()

@@ -2,8 +2,11 @@
 
 import contextlib
 import queue
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Unpack
+from urllib.parse import urlsplit
 
 from distributed import Client
 
@@ -24,6 +27,7 @@ from paddock.algos.pool.protocol import (
 
 from .actors import ActorHandle
 from .autoscale import WorkerFleet
+from .connection import WorkerConnection
 from .dispatcher import Dispatcher
 from .distribution import CHUNK_S
 from .membership import Membership
@@ -123,6 +127,43 @@ class DaskPool:
         """Create an object on a worker, and return its handle."""
         self._check({"needs": needs})
         return ActorHandle(self._dispatcher.placement, factory, needs)
+
+    def occupy_worker(self) -> tuple[str, Callable[[], None]]:
+        """Choose the worker with the fewest objects per thread for a process, and count the process as an object.
+
+        Returns:
+            The worker's address, and a function that ends the counting.
+
+        Raises:
+            PoolError: there is no worker, or the pool has failed.
+        """
+
+        async def occupy() -> WorkerConnection:
+            usable = [worker for worker in self._dispatcher.workers.values() if worker.usable]
+            if not usable:
+                raise PoolError(f"no worker is available ({self._where}); start one, and try again")
+            worker = min(usable, key=lambda one: (one.objects + 1) / one.threads)
+            worker.objects += 1
+            return worker
+
+        def release(worker: WorkerConnection) -> None:
+            worker.objects -= 1
+
+        self._check({})
+        worker = self._client.sync(occupy)
+        return worker.address, partial(self._dispatcher.call, release, worker)
+
+    def submit(self, fn: Callable[..., Any], worker: str, key: str, *arguments: Any) -> Any:
+        """Start fn(key, *arguments) as a Dask task with this key on a worker, and return its future."""
+        return self._client.submit(fn, key, *arguments, key=key, workers=[worker], pure=False)
+
+    @property
+    def local_address(self) -> str:
+        """Return the IP address by which this process reaches the scheduler, and workers reach this process."""
+        scheduler = urlsplit(self._client.scheduler.address)  # type: ignore[union-attr]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.connect((scheduler.hostname, scheduler.port))
+            return str(sock.getsockname()[0])
 
     def ask(self, workers: int) -> None:
         """Tell the autoscaler how many workers can be used."""

@@ -92,7 +92,7 @@ class Pool(multiprocessing.pool.Pool):
             raise ConfigError(f"{min(settings)}= cannot be changed in an open pool; set it when opening the pool")
         check_guarded()
         try:
-            self._workers: Any = _open(compute, processes, settings) if isinstance(compute, str) else compute
+            self._workers: Any = open_backend(compute, processes, settings) if isinstance(compute, str) else compute
         except Unguarded as error:
             raise SystemExit(f"paddock: {error}") from None  # the script cannot continue
         self._single = retry_errors > 0 or self._workers.task_timeout_s is not None
@@ -237,7 +237,7 @@ def _guarded(callback: Callback | None) -> Callback | None:
     return None if callback is None else guarded
 
 
-def _open(compute: str, processes: int | None, settings: Mapping[str, Any]) -> Any:
+def open_backend(compute: str, processes: int | None, settings: Mapping[str, Any]) -> Any:
     """Open the pool of an option of conf/compute, with the checks of a run."""
     from ...config.compose import compose_sections  # Hydra takes a while to import
 
