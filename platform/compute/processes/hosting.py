@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from multiprocessing import connection, managers, process, util
 from multiprocessing.connection import Connection
-from typing import Any, ClassVar
+from typing import Any
 
 LOCALHOST = "127.0.0.1"
 SERIALIZER = "paddock"  # name of these listeners and connections in `multiprocessing.managers`
@@ -95,7 +95,7 @@ class Host(managers.Server):
         links: functions that take over a connection, by the key that its other end sends.
     """
 
-    public: ClassVar[Any] = [*managers.Server.public, "link", "unlink"]
+    public: Any = (*managers.Server.public, "link", "unlink")
     authkey: Any
     id_to_refcount: dict[str, int]
 

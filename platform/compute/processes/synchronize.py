@@ -32,7 +32,7 @@ class _Acquirable:
         return getattr(self.inner, name)
 
 
-class LockProxy(OwnedProxy, managers.AcquirerProxy):  # type: ignore[name-defined, misc]
+class LockProxy(OwnedProxy, managers.AcquirerProxy):  # type: ignore[name-defined]
     """Lock; a reentrant one belongs to a thread of a process."""
 
     _exposed_: tuple[str, ...] = ("acquire", "release")
@@ -48,13 +48,13 @@ class SemaphoreProxy(LockProxy):
     _exposed_ = ("acquire", "release", "get_value")
 
 
-class ConditionProxy(LockProxy, managers.ConditionProxy):  # type: ignore[name-defined, misc]
+class ConditionProxy(LockProxy, managers.ConditionProxy):  # type: ignore[name-defined]
     """Condition variable."""
 
     _exposed_ = managers.ConditionProxy._exposed_  # type: ignore[attr-defined]
 
 
-class EventProxy(OwnedProxy, managers.EventProxy):  # type: ignore[name-defined, misc]
+class EventProxy(OwnedProxy, managers.EventProxy):  # type: ignore[name-defined]
     """Event."""
 
     _exposed_ = managers.EventProxy._exposed_  # type: ignore[attr-defined]
@@ -64,7 +64,7 @@ class EventProxy(OwnedProxy, managers.EventProxy):  # type: ignore[name-defined,
         return f"<Event at {id(self):#x} {'set' if self.is_set() else 'unset'}>"
 
 
-class BarrierProxy(OwnedProxy, managers.BarrierProxy):  # type: ignore[name-defined, misc]
+class BarrierProxy(OwnedProxy, managers.BarrierProxy):  # type: ignore[name-defined]
     """Barrier."""
 
     _exposed_ = managers.BarrierProxy._exposed_  # type: ignore[attr-defined]
