@@ -44,7 +44,6 @@ class Resources(JobKeys):
     signal_delay_s: Annotated[int, Range("must be between 10 and 3600 seconds; the default is 120", low=10, high=3600)]
     max_requeues: Annotated[int, AT_LEAST_ZERO]
     max_parallel: Annotated[int | None, AT_LEAST_ONE]
-    wait: bool
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -11,7 +11,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,15 +23,13 @@ from .. import ROOT
 from ..config.command import display_path
 from ..runs.checkpoint import write_atomically
 from ..runs.folder import read_json
-from ..runs.loop import RunFailed
-from ..runs.state import ALIVE, WRONG, Submission
-from ..runs.table import print_table
+from ..runs.state import Submission
 from ..sweep.launchers import SweepLauncher
 from ..sweep.placement import Plan
 from .options import Resources
 from .queue import require_slurm, submit_commands
 from .snapshot import find_tree
-from .submitted import NO_ANSWER, POLL_S, Queued, find_active_job, read_states_after_delay
+from .submitted import NO_ANSWER, Queued, find_active_job
 
 PARALLEL = 16  # default number of runs of a sweep in the queue
 
@@ -57,7 +54,7 @@ class SlurmLauncher(SweepLauncher):
         self._copies = {code / str(number) / tree.top.name: tree for number, tree in enumerate(tops.values())}
 
     def _run(self, plans: Sequence[Plan]) -> None:
-        """Submit a batch of jobs; with `wait`, wait until all have ended."""
+        """Submit a batch of jobs."""
         _check_unclaimed(plans)
         try:
             submissions = self.submit(plans)
@@ -72,8 +69,6 @@ class SlurmLauncher(SweepLauncher):
         print(f"{len(submissions)} submitted, running {kept}; you may close this terminal")
         print(f"  python -m paddock.status {shlex.quote(display_path(self._sweep))}")
         print(f"  scancel {submissions[0].array}")
-        if self._keys.wait:
-            self._wait([plan.run for plan in plans])
 
     def open(self) -> "SlurmTarget":
         """Return Slurm's queue as a launch target, for sweeps that choose runs one at a time."""
@@ -129,25 +124,6 @@ class SlurmLauncher(SweepLauncher):
         path = shlex.quote(":".join(dict.fromkeys(entries)))
         # Without the safe path, the working directory would come first.
         return [*[f"export PYTHONPATH={path}${{PYTHONPATH:+:$PYTHONPATH}}"] * bool(entries), "export PYTHONSAFEPATH=1"]
-
-    def _wait(self, runs: Sequence[Path]) -> None:
-        """Wait for the jobs; raise RunFailed if a run ended before its budget."""
-        pause_s = POLL_S[0]
-        try:
-            print("waiting for the jobs; Ctrl-C keeps them running", flush=True)
-            lost = dict[Path, float]()
-            run_states = read_states_after_delay(runs, lost)
-            while any(run_state.state in ALIVE for run_state in run_states):
-                time.sleep(pause_s)
-                run_states = read_states_after_delay(runs, lost)
-                pause_s = min(1.2 * pause_s, POLL_S[1])
-        except KeyboardInterrupt:
-            print("\nno longer waiting; the jobs keep running until scancel", file=sys.stderr)
-            raise
-        print_table(self._sweep, run_states, 10)
-        wrong = sum(run_state.state in WRONG for run_state in run_states)
-        if wrong:
-            raise RunFailed(f"{wrong} of {len(runs)} runs did not finish; see above")
 
 
 class SlurmTarget:

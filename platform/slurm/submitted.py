@@ -1,19 +1,15 @@
 """Submitted runs: states of their jobs, and how they ended."""
 
 import contextlib
-import dataclasses
-import math
 import os
 import subprocess
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..runs.state import (
     ALIVE,
     RUNNING,
     WAITING,
-    RunState,
     ask_exit_code,
     ask_queue,
     log_tail,
@@ -35,7 +31,7 @@ class Queued:
         self._run = run
         self._pause_s = POLL_S[0]
         self._next_poll = time.monotonic() + self._pause_s
-        self._lost: dict[Path, float] = {}
+        self._lost_since: float | None = None
 
     def ended(self) -> End | None:
         """Return the end of the run, or None; Slurm is queried at increasing intervals."""
@@ -43,9 +39,16 @@ class Queued:
             return None
         self._pause_s = min(1.2 * self._pause_s, POLL_S[1])
         self._next_poll = time.monotonic() + self._pause_s
-        [run_state] = read_states_after_delay([self._run], self._lost)
+        with contextlib.suppress(OSError):
+            os.listdir(self._run)  # refreshes the NFS cache
+        [run_state] = read_run_states([self._run])
         if run_state.state in ALIVE:
+            self._lost_since = None
             return None
+        if run_state.state == "lost":  # unless NFS does not show its end yet
+            self._lost_since = self._lost_since or time.monotonic()
+            if time.monotonic() < self._lost_since + NFS_DELAY_S:
+                return None
         submission, code = run_state.submission, {"done": 0, "failed": 1}.get(run_state.state, -1)
         output = log_tail(submission, SHOWN) if submission else []
         # The run folder does not record the exit code.
@@ -70,21 +73,3 @@ def find_active_job(run: Path) -> tuple[str, str] | None:
         return before.job, NO_ANSWER
     state, _, name = queue.get(before.job, ("", "", ""))
     return (before.job, state) if name == before.name and state in (*WAITING, *RUNNING) else None
-
-
-def read_states_after_delay(runs: Sequence[Path], lost: dict[Path, float]) -> list[RunState]:
-    """Read the states of runs; one counts as lost only after a delay, since NFS may not show its end yet.
-
-    `lost` keeps the time since when each run is lost between calls.
-    """
-    for run in runs:
-        with contextlib.suppress(OSError):
-            os.listdir(run)  # refreshes the NFS cache
-    run_states, now = read_run_states(runs), time.monotonic()
-    since = {one.run: lost.get(one.run, now) for one in run_states if one.state == "lost"}
-    lost.clear()
-    lost.update(since)
-    return [
-        dataclasses.replace(one, state="unknown") if now < since.get(one.run, -math.inf) + NFS_DELAY_S else one
-        for one in run_states
-    ]
