@@ -52,12 +52,6 @@ class FolderError(PaddockError):
     """A run folder cannot be created, used or read."""
 
 
-class FolderFull(FolderError):
-    """The disk of the run folder is full."""
-
-    exit_code = DISK_FULL
-
-
 class FolderInUse(FolderError):
     """Another process uses the folder."""
 
@@ -286,8 +280,9 @@ def read_json(path: Path) -> dict[str, Any]:
 def unwritable(path: Path, error: OSError) -> FolderError:
     """Return the error for a run folder that cannot be created or written."""
     remedy = ("free disk space or " if error.errno in FULL else "") + "choose another with run.dir="
-    kind = FolderFull if error.errno in FULL else FolderError
-    return kind(f"run.dir={path} cannot be written ({error.strerror}); {remedy}")
+    failed = FolderError(f"run.dir={path} cannot be written ({error.strerror}); {remedy}")
+    failed.exit_code = DISK_FULL if error.errno in FULL else failed.exit_code
+    return failed
 
 
 def _taken(path: Path) -> FolderTaken:
