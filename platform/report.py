@@ -28,7 +28,6 @@ Write a self-contained HTML report on runs, which may still be running.
     out=FILE.html         output file; default: DIR/report.html for one DIR, report.html for several
     score=group/name      the metric whose last value is a run's score; default: eval/return_mean, or train/return_mean
                           without evaluations
-    videos_mb=10          maximum size of embedded videos (*.mp4, *.webm, *.webp in run folders), in MB
 
 Runs that differ only in the seed form a group. Sections, as far as there are data: groups with interquartile means and
 95 % intervals, learning curves, scores, performance profiles, probabilities of improvement; training metrics; sweeps
@@ -38,9 +37,7 @@ commands. The page shows values under the pointer, and saves figures as SVG and 
 READERS: Readers = {
     "out": (Path, "a file *.html"),
     "score": (str, "the name of a metric"),
-    "videos_mb": (float, "a number of MB"),
 }
-VIDEOS_MB = 10.0
 MAX_NAMES = 12  # of runs in a note
 
 
@@ -49,15 +46,12 @@ def main() -> int:
     return run_command(HELP, _command)
 
 
-def report(
-    folders: Sequence[Path], score: str | None = None, videos_mb: float = VIDEOS_MB, base: Path | None = None
-) -> bytes:
+def report(folders: Sequence[Path], score: str | None = None, base: Path | None = None) -> bytes:
     """Return the report on some folders, which are only read.
 
     Args:
         folders: runs, multiruns, sweeps, or folders that contain them.
         score: the compared metric; None for the return.
-        videos_mb: maximum size of embedded videos.
         base: the folder in which the page will lie, to which its links are relative; None for the working directory.
 
     Returns:
@@ -68,7 +62,7 @@ def report(
     """
     data = gather(folders)
     compared = [entry for entry in data.entries if not entry.in_sweep]
-    metric = choose_metric(data.entries, score)
+    metric = choose_metric([entry.run for entry in data.entries], score)
     groups = group(compared, metric)
     title = ", ".join(_name(folder, data.root) for folder in folders)
     sections = [
@@ -76,7 +70,7 @@ def report(
         *(_sweep(folder, _name(folder, data.root), k) for k, folder in enumerate(data.sweeps)),
         show_speed(groups),
         *show_histories(compared),
-        show_videos(data.entries, videos_mb),
+        show_videos(data.entries),
         list_runs(data.entries, metric, base or Path.cwd()),
         list_commands(data.entries),
     ]
@@ -111,13 +105,11 @@ def _command(arguments: Sequence[str]) -> None:
     given, options = parse("report", arguments, READERS)
     require(bool(given), "no DIR given; usage: python -m paddock.report DIR... out=FILE.html")
     folders = list({folder.resolve(): folder for folder in given}.values())
-    videos_mb = options.get("videos_mb", VIDEOS_MB)
-    require(videos_mb >= 0, f"videos_mb={videos_mb:g} must be at least 0; 0 embeds no videos")
     out = options.get("out", (folders[0] if len(folders) == 1 else Path()) / "report.html")
     # Reading reports a missing folder.
     if "out" in options or os.path.isdir(out.parent):
         check_output("out", out, (".html",))
-    write_output("out", out, report(folders, options.get("score"), videos_mb, out.parent))
+    write_output("out", out, report(folders, options.get("score"), out.parent))
     print(out)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from paddock.envs.errors import require
 
-from .config.command import Readers, parse, run_command
+from .config.command import parse, run_command
 from .runs.results import find_sweeps
 from .runs.state import WRONG, find_runs, read_run_states
 from .runs.table import print_table
@@ -18,10 +18,9 @@ from .runs.table import print_table
 HELP = """\
 Show the state and progress of runs; exit code 1 if a run has failed, stopped or got lost.
 
-    python -m paddock.status DIR [DIR ...] [key=value ...]
+    python -m paddock.status DIR [DIR ...]
 
     DIR        a run, a multirun, or any folder that contains runs
-    log=10     output lines shown for a job that failed before its run started
 
 For runs of a sweep, the column `with` shows their differences. States:
 
@@ -32,7 +31,7 @@ For runs of a sweep, the column `with` shows their differences. States:
 
 A last line per sweep shows how many trials and runs of the finals have ended, and the estimated time left.
 """
-READERS: Readers = {"log": (int, "an integer")}
+SHOWN = 10  # output lines of a job that failed before its run started
 
 
 def main() -> int:
@@ -41,15 +40,13 @@ def main() -> int:
 
 
 def _status(arguments: Sequence[str]) -> None:
-    given, values = parse("paddock.status", arguments, READERS)
+    given, _ = parse("paddock.status", arguments, {})
     # The shell expands runs/* to files too.
     folders = [folder for folder in dict.fromkeys(given) if not os.path.isfile(folder)] or given
     require(bool(folders), "no folder given; see --help")
-    lines = values.get("log", 10)
-    require(lines >= 0, f"log={lines} must be at least 0; 0 shows none")
     run_states = read_run_states(find_runs(*folders))
     within = folders[0] if len(folders) == 1 else Path(os.path.commonpath([folder.absolute() for folder in folders]))
-    print_table(within, run_states, lines)
+    print_table(within, run_states, SHOWN)
     for sweep in dict.fromkeys(sweep for folder in folders for sweep in find_sweeps(folder)):
         from .sweep.summary import describe_progress  # slow to import
 

@@ -18,7 +18,7 @@ from paddock.algos.protocol import KeepsFiles, TakesFamily, TrainsMembers
 from paddock.envs.errors import ConfigError, require, resolve
 
 from ..runs.checkpoint import Checkpoints
-from ..runs.folder import FolderError, check_usable, read_json, unwritable
+from ..runs.folder import FolderError, check_usable, free_path, read_json, unwritable
 from ..runs.identity import algorithm_name, env_name, short_name
 from ..runs.loop import Budget
 from ..tracking.messages import early_warnings
@@ -193,14 +193,10 @@ def _run_path(config: Mapping[str, Any]) -> tuple[Path, bool]:
 
 def new_path(root: Path, name: str) -> Path:
     """Return an unused path under root, named by the time and the name."""
-    stem = f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}_{name}"
-    path, n = root / stem, 2
     try:
-        while path.exists():
-            path, n = root / f"{stem}-{n}", n + 1
+        return free_path(root / f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}_{name}")
     except OSError as error:
-        raise unwritable(path, error) from error
-    return path
+        raise unwritable(root, error) from error
 
 
 def last_path(root: Path) -> Path:

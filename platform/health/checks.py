@@ -5,7 +5,6 @@ import netrc
 import os
 import shutil
 import socket
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from paddock.envs.errors import PaddockError
 
+from ..runs.folder import check_writable
 from ..runs.provenance import ask
 from .installed import Finding, format_error
 
@@ -24,12 +24,11 @@ ANSWER_S = 20.0  # timeout of external commands
 
 def check_disk(root: Path, least_gb: float = LEAST_GB) -> Finding:
     """Check that the runs folder is writable and has free space."""
-    folder = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
     try:
-        with tempfile.TemporaryFile(dir=folder):
-            free_gb = shutil.disk_usage(folder).free / 1e9
+        folder = check_writable(root.absolute())
+        free_gb = shutil.disk_usage(folder).free / 1e9
     except OSError as error:
-        return Finding("FAIL", f"{folder} cannot be written ({error.strerror})", "choose another folder with run.root=")
+        return Finding("FAIL", f"{root} cannot be written ({error.strerror})", "choose another folder with run.root=")
     if free_gb < least_gb:
         return Finding("warn", f"{folder} has {free_gb:.1f} GB free, less than {least_gb:g}", "free disk space")
     return Finding("ok", f"{folder}: {free_gb:.0f} GB free")

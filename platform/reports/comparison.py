@@ -24,8 +24,7 @@ from ..runs.identity import format_value
 from ..runs.results import read_columns
 from ..runs.state import find_runs, has_ended
 from . import statistics
-from .curves import EVALUATION, TRAINING
-from .data import ReportedRun, find_repeats, group_by_seed, read_settings
+from .data import ReportedRun, choose_metric, find_repeats, group_by_seed, read_settings
 
 Array = NDArray[np.float64]
 
@@ -181,9 +180,7 @@ def read_results(source: str | os.PathLike[str], score: str | None = None) -> li
     runs = [run for run in runs if run not in repeats]
     unfinished = [str(run.path) for run in runs if not has_ended(run.path)]
     require(not unfinished, f"{len(unfinished)} runs have not ended ({', '.join(unfinished[:3])}); resume them first")
-    known = {name for run in runs for name in run.columns}
-    metric = score or (EVALUATION if EVALUATION in known or TRAINING not in known else TRAINING)
-    require(metric in known, f"score={metric} is not a metric of the runs in {path}; {nearest(metric, known)}")
+    metric = choose_metric(runs, score)
     return sorted((_collect(group, metric) for group in group_by_seed(runs)), key=lambda result: result.task)
 
 

@@ -136,13 +136,13 @@ def gather(folders: Sequence[Path]) -> ReportData:
     return ReportData(root, entries, sweeps, notes)
 
 
-def choose_metric(entries: Sequence[Entry], asked: str | None) -> str:
+def choose_metric(runs: Sequence[ReportedRun], asked: str | None) -> str:
     """Return the metric to compare: the requested one, else the evaluation return, or without it the training return.
 
     Raises:
         ConfigError: no run has the requested metric.
     """
-    known = {name for entry in entries for name in entry.run.columns}
+    known = {name for run in runs for name in run.columns}
     if asked is not None:
         require(asked in known, f"score={asked} is not a metric of these runs; {nearest(asked, known)}")
         return asked

@@ -3,7 +3,7 @@
 They are read from the run's folder alone, so that they can be drawn during the run.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -33,6 +33,16 @@ class Life:
     score: float | None  # last score of its agent; None: not evaluated, or lost
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """Attempted transfer of an agent to another niche."""
+
+    iteration: int
+    source: int
+    target: int
+    accepted: bool
+
+
 @dataclass(frozen=True, eq=False)
 class History:
     """History of a POET run."""
@@ -40,7 +50,7 @@ class History:
     config: Mapping[str, Any]
     columns: Columns
     lives: Mapping[int, Life]  # by number, in order of creation
-    transfers: Sequence[tuple[int, int, int]]  # accepted ones: iteration, from niche, to niche
+    attempts: Sequence[Attempt]  # in order
     now: int  # iteration
 
 
@@ -75,9 +85,7 @@ def read_history(run: Path, config: Mapping[str, Any], columns: Columns) -> Hist
     if not any(event.get("event") == "birth" and "niche" in event for event in events):
         return None
     now = max([events[-1]["iteration"], *(int(i) for i in columns.get("iteration", ())[-1:])])
-    accepted = (event for event in events if event.get("event") == "transfer" and event["accepted"])
-    transfers = [(event["iteration"], event["source"], event["target"]) for event in accepted]
-    return History(config, columns, _lives(events, columns), transfers, now)
+    return History(config, columns, _lives(events, columns), _attempts(events), now)
 
 
 def read_population(run: Path, config: Mapping[str, Any], columns: Columns) -> PopulationHistory | None:
@@ -164,3 +172,11 @@ def _lives(events: Sequence[Event], columns: Columns) -> dict[int, Life]:
             score=float(scores[-1]) if len(scores) else last_scores.get(number),
         )
     return lives
+
+
+def _attempts(events: Iterable[Event]) -> list[Attempt]:
+    return [
+        Attempt(event["iteration"], event["source"], event["target"], event["accepted"])
+        for event in events
+        if event.get("event") == "transfer"
+    ]

@@ -12,6 +12,7 @@ trial.json         number and state of a sweep's trial; output.log: output of a 
 
 import contextlib
 import fcntl
+import itertools
 import json
 import logging
 import math
@@ -182,13 +183,25 @@ def check_usable(path: Path, config: Mapping[str, Any], *, locked: bool = False,
                 _check_same(path, config)
         elif path.is_dir() and any(child.name not in BEGUN for child in path.iterdir()):
             raise FolderError(f"run.dir={path} is not empty and contains no run; choose an empty or a new folder")
-        with tempfile.TemporaryFile(dir=next(parent for parent in (path, *path.absolute().parents) if parent.exists())):
-            pass
+        check_writable(path)
         if not locked and (path / "lock").exists():
             with open(path / "lock", "a") as lock:
                 _lock(lock, path)
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+def check_writable(path: Path) -> Path:
+    """Return the lowest folder of a path that exists; raise OSError unless files can be created in it."""
+    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    with tempfile.TemporaryFile(dir=there):
+        return there
+
+
+def free_path(path: Path) -> Path:
+    """Return an unused path: this one, or the first free one with a number appended, from 2."""
+    numbered = (path.with_name(f"{path.name}-{n}") for n in itertools.count(2))
+    return next(one for one in itertools.chain([path], numbered) if not one.exists())
 
 
 def check_format(path: Path) -> None:

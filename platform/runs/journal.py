@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,6 @@ JOURNALS = ("metrics.jsonl", "system.jsonl")
 EVALUATION = "eval/"  # prefix of an evaluation's metrics
 EVALUATION_OF = "eval/of_iteration"  # the iteration whose policy was evaluated, if a later row reports it
 SHOWN = 3  # damaged lines or changed values named in a message
-
-
-def parse_rows(lines: Iterable[bytes], damaged: list[int]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a journal, without an incomplete last line; add numbers of damaged lines to `damaged`."""
-    for number, line in enumerate(lines, 1):
-        if not line.endswith(b"\n"):
-            return
-        if (row := parse_row(line)) is None:
-            damaged.append(number)
-        else:
-            yield row
 
 
 def parse_row(line: bytes) -> dict[str, Any] | None:
@@ -44,8 +33,7 @@ def is_final_evaluation(row: Mapping[str, Any]) -> bool:
     return EVALUATION_OF in row and "system/seconds" not in row
 
 
-def name_damage(path: Path, damaged: Sequence[int]) -> str:
-    """Describe which lines of a journal are damaged."""
+def _name_damage(path: Path, damaged: Sequence[int]) -> str:
     if len(damaged) == 1:
         return f"{path}: line {damaged[0]} is damaged"
     more = f" and {len(damaged) - SHOWN} more" if damaged[SHOWN:] else ""
@@ -57,11 +45,6 @@ def describe_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str
     keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     listed = ", ".join(f"{key} was {before.get(key)} and is {after.get(key)}" for key in keys[:SHOWN])
     return listed + (f", and {len(keys) - SHOWN} more" if keys[SHOWN:] else "")
-
-
-def warn_of_damage(path: Path, damaged: Sequence[int]) -> None:
-    """Log which lines of a journal are damaged."""
-    log.warning("%s and skipped", name_damage(path, damaged))
 
 
 def to_number(value: Any) -> float:
@@ -81,15 +64,18 @@ def read_rows(path: Path, *, strict: bool = False) -> Iterator[dict[str, Any]]:
     damaged: list[int] = []
     try:
         with open(path, "rb") as lines:
-            for row in parse_rows(lines, damaged):
-                if damaged and strict:
-                    break
-                yield row
+            for number, line in enumerate(lines, 1):
+                if (row := parse_row(line)) is not None:
+                    yield row
+                elif line.endswith(b"\n"):  # an incomplete last line is no damage
+                    damaged.append(number)
+                    if strict:
+                        break
     except FileNotFoundError:
         return
     except OSError as error:
         raise FolderError(f"{path} cannot be read ({error.strerror})") from error
     if damaged and strict:
-        raise FolderError(f"{name_damage(path, damaged)}; restore the file from a copy of the run")
+        raise FolderError(f"{_name_damage(path, damaged)}; restore the file from a copy of the run")
     if damaged:
-        warn_of_damage(path, damaged)
+        log.warning("%s and skipped", _name_damage(path, damaged))

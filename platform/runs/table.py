@@ -15,7 +15,7 @@ from .units import duration, short
 
 HEAD = ("run", "with", "state", "iteration", "steps", "budget", "return", "time", "last row", "reason or job")
 PRIORITY = (*HEAD[:4], "budget", "return", HEAD[-1], "steps", "time", "last row")  # on a narrow terminal
-NAME_WIDTH = 27  # longer names are shortened
+NAME_WIDTH = 27  # longer names are shortened if possible
 DIFFERENCES_WIDTH = 44  # longer text is cut
 DATED = re.compile(r"(.*)\d{4}-(\d\d-\d\d)_(\d\d-\d\d-\d\d)_(.+)")  # names chosen by Paddock
 
@@ -72,8 +72,7 @@ def _cells(run_state: RunState, label: str, name: str) -> tuple[str, ...]:
 def _short_names(names: Sequence[str]) -> list[str]:
     """Shorten names, if some are long, as far as needed and as long as they differ.
 
-    `2026-11-28_21-30-48_ppo_CartPole-v1_seed0` becomes `21-30-48 ppo CartPole-v1 s0`, then `ppo CartPole-v1 s0`. Then
-    the words at which all names begin or end are dropped, and at last the middle of each name.
+    `2026-11-28_21-30-48_ppo_CartPole-v1_seed0` becomes `21-30-48 ppo CartPole-v1 s0`, then `ppo CartPole-v1 s0`.
     """
     several_days = len({match[2] for name in names if (match := DATED.match(name))}) > 1
     timed = r"\1\2 \3 \4" if several_days else r"\1\3 \4"
@@ -84,23 +83,10 @@ def _short_names(names: Sequence[str]) -> list[str]:
         ]
         for form in (timed, r"\1\4")
     )
-    distinct = undated if len(set(undated)) == len(names) else dated
-    for form in (list(names), dated, distinct, _without_common_words(distinct)):
+    for form in (list(names), dated):
         if max(map(len, form), default=0) <= NAME_WIDTH:
             return form
-    half = NAME_WIDTH // 2 - 1
-    cut = [name if len(name) <= NAME_WIDTH else f"{name[:half]}..{name[-half:]}" for name in form]
-    return cut if len(set(cut)) == len(cut) else form
-
-
-def _without_common_words(names: Sequence[str]) -> list[str]:
-    """Drop the words at which all names begin or end; each keeps one word."""
-    words = [re.split(r"(?<=[ /_])", name) for name in names]
-    for _ in range(2) if len(names) > 1 else ():
-        same = [len(set(column)) == 1 for column in zip(*words, strict=False)]
-        first = [*same[:-1], False].index(False)
-        words = [one[first:][::-1] for one in words]  # then from the end
-    return ["".join(one).strip(" /_") for one in words]
+    return undated if len(set(undated)) == len(names) else dated
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -22,7 +22,7 @@ from paddock.envs.errors import ConfigError, require
 from .. import ROOT
 from ..config.command import display_path
 from ..runs.checkpoint import write_atomically
-from ..runs.folder import read_json
+from ..runs.folder import free_path, read_json
 from ..runs.state import Submission
 from ..sweep.launchers import SweepLauncher
 from ..sweep.placement import Plan
@@ -45,9 +45,7 @@ class SlurmLauncher(SweepLauncher):
         if not config.dry_run:
             require_slurm()
         require(config.resume is None, "resume=last is for local runs; set hydra.sweep.dir= to resume a sweep")
-        code, n = self._sweep / "code", 2
-        while code.exists():  # used by jobs of an earlier submission
-            code, n = self._sweep / f"code-{n}", n + 1
+        code = free_path(self._sweep / "code")  # jobs of an earlier submission may use others
         trees = [find_tree(ROOT, "paddock.py", self._sweep), find_tree(Path.cwd(), ".", self._sweep)]
         tops = {tree.top: tree for tree in trees if tree is not None}
         self._code, self._copied = code, False

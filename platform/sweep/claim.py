@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from paddock.envs.errors import ConfigError, require
 from .. import CONF
 from ..config.command import display_path, format_main_command
 from ..config.overrides import format_override
-from ..runs.folder import holds_run
+from ..runs.folder import check_writable, free_path, holds_run
 
 KEY = "hydra.sweep.dir"
 NOTE = "multirun.yaml"  # written by Hydra: configuration and arguments
@@ -56,9 +55,7 @@ def check_folder(folder: str) -> None:
     for parent in path.absolute().parents:
         require(not holds_run(parent), f"{KEY}={display_path(path)} is inside a run folder; choose another")
     try:
-        there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-        with tempfile.TemporaryFile(dir=there):
-            pass
+        check_writable(path)
     except OSError as error:
         what = f"{KEY}={display_path(path)} cannot be written ({error.strerror})"
         raise ConfigError(f"{what}; choose another folder") from error
@@ -89,12 +86,12 @@ def _format_resume_command(folder: Path) -> str | None:
 
 def _make_new(path: Path) -> Path:
     """Create a folder with this name, or with the next free number appended."""
-    free, n = path, 2
     while True:
         try:
+            free = free_path(path)
             free.mkdir(parents=True)
             return free
-        except FileExistsError:
-            free, n = path.with_name(f"{path.name}-{n}"), n + 1
+        except FileExistsError:  # just made by another process
+            continue
         except OSError as error:
             raise ConfigError(f"{KEY}={path} cannot be created ({error.strerror}); choose another folder") from error

@@ -94,7 +94,6 @@ class SweepSettings:
     seed: Annotated[int, AT_LEAST_ZERO]
     pruner: str
     retries: Annotated[int, AT_LEAST_ZERO]
-    on_failure: Literal["continue", "stop"]
     params: Mapping[str, Any]
     options: Mapping[str, Any]
 

@@ -37,14 +37,13 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
         values = zip(about.objectives, trial.values or (), strict=False)
         value = ", ".join(f"{name} {value:.6g}" for name, value in values)
         print(f"best: trial {trial.number}, {_measured(finals) + f'; {value} in the search' if finals else value}")
-        note = Note.read(folder / str(trial.number))
-        print(f"  {format_main_command([*about.sources, *about.fixed, *(note.overrides if note else ())])}")
+        print(f"  {command_of(about, folder, trial)}")
     if finals and (leader := finals["finalists"][0]) != finals["winner"]:
         *_, last = (one for one in finals["rounds"] if str(leader) in one["means"])
         mean, seeds = last["means"][str(leader)], 2 * len(last["seeds"]) - 1
         fresh = "failed" if mean is None else f"has a mean of {mean:.6g}"
         print(f"trial {leader} led the search with {trials[leader].value:.6g}, and {fresh} on {seeds} fresh seeds")
-    found = importances(study)
+    found = importances(study) if len(study.directions) == 1 else {}
     if found:
         print("importances: " + ", ".join(f"{name} {share:.0%}" for name, share in found.items()))
     where = shlex.quote(display_path(folder))
@@ -53,6 +52,12 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
     if about.storage is not None:
         storage = f"--storage {shlex.quote(hide_passwords(about.storage))}"
     print(f"  optuna trials {storage} --study-name {shlex.quote(study.study_name)}", flush=True)
+
+
+def command_of(about: StudySettings, folder: Path, trial: FrozenTrial) -> str:
+    """Return the command that runs the parameters of a trial."""
+    note = Note.read(folder / str(trial.number))
+    return format_main_command([*about.sources, *about.fixed, *(note.overrides if note else ())])
 
 
 def _measured(finals: dict[str, Any]) -> str:
@@ -105,13 +110,16 @@ def best_trials(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def importances(study: optuna.Study) -> dict[str, float]:
-    """Return the importance of each parameter; empty if there are too few trials."""
+    """Return the importance of each parameter for the first objective; empty if there are too few trials."""
     complete = [trial for trial in study.get_trials(deepcopy=False) if trial.state == optuna.trial.TrialState.COMPLETE]
-    if len(study.directions) > 1 or len(complete) < MIN_TRIALS:
+    if len(complete) < MIN_TRIALS:
         return {}
+    several = len(study.directions) > 1
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            return optuna.importance.get_param_importances(study)
+            return optuna.importance.get_param_importances(
+                study, target=(lambda trial: trial.values[0]) if several else None
+            )
     except (RuntimeError, ValueError, UserWarning):  # such as equal values
         return {}

@@ -123,7 +123,7 @@ class OptunaSweeper(Sweeper):
 
         Raises:
             ConfigError: a point of the search space is invalid, or the folder holds another sweep.
-            RunFailed: all trials failed, or one failed and `on_failure` is stop.
+            RunFailed: all trials failed.
         """
         settings, points = self._settings, corners(self._parameters)
         check_sweep_file(self._loader, self._config, [*self._fixed, *points[0]])

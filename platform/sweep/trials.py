@@ -217,9 +217,6 @@ class SweepSession:
             return
         lines = "".join(f"\n    | {line}" for line in output)
         print(f"trial {trial.number} failed: {why}{lines}", file=sys.stderr, flush=True)
-        if self._settings.on_failure == "stop":
-            remedy = "set hydra.sweeper.on_failure=continue to ignore failed trials"
-            self.ended_by = f"trial {trial.number} failed: {why}; {remedy}"
 
 
 @contextlib.contextmanager

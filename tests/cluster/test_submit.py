@@ -177,8 +177,8 @@ def test_failed_jobs_say_why(clustered: Desk, slurm: Slurm) -> None:  # noqa: F8
     code, out = clustered.status()
     assert code == 1 and "2 failed" in out
     assert "Absent" in out and "gearbox jammed" in out
-    code, out, _ = clustered.call("paddock.status", "sweep/0", "log=3")
-    assert out.count("    | ") == 3
+    code, out, _ = clustered.call("paddock.status", "sweep/0")
+    assert 3 < out.count("    | ") <= 10
 
 
 @pytest.mark.slurm

@@ -24,7 +24,6 @@ def test_wrong_sweep_is_refused_before_anything_is_written(
         "algo.population=interval(16, 64)": "must be an integer",
         f"{SPACE} hydra.launcher.gpus=[-1]": "hydra.launcher.gpus=[-1] must be GPU numbers",
         f"{SPACE} hydra.sweeper.sampler=tp": "hydra.sweeper.sampler=tp is not an option; did you mean 'tpe'?",
-        f"{SPACE} hydra.sweeper.on_failure=go": "hydra.sweeper.on_failure='go' must be one of continue, stop",
         f"{SPACE} budget.iterations=null": "every trial needs a budget",
         f"{SPACE} run.dir=x": "run.dir=x would be shared by all trials",
         "seed=1": "no search space given",

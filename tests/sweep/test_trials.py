@@ -38,7 +38,7 @@ def make_session(
     metric: str = "eval/return_mean",
 ) -> SweepSession:
     """A process's part in a sweep, by random values of a seed that is the trial's number."""
-    keys: dict[str, Any] = {"parallel": parallel, "n_trials": n_trials, "retries": retries, "on_failure": "continue"}
+    keys: dict[str, Any] = {"parallel": parallel, "n_trials": n_trials, "retries": retries}
     keys |= {"constraints": constraints}
     keys |= {"make_sampler": lambda number: optuna.samplers.RandomSampler(seed=number)}
     keys |= {"objectives": [f"maximize {metric}"], "cost": None, "max_cost": None}

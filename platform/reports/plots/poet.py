@@ -58,7 +58,7 @@ def draw_lineage(history: History, title: str) -> Figure:
             style: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": "black", "markeredgewidth": 0.7}
             ax.plot(life.solved, row[number], "*", markersize=thickness + 5.5, zorder=5, **style)
     # Arrows are placed right of their iteration, since transfers follow the creation of niches.
-    moves = [(iteration, row[source], row[target]) for iteration, source, target in history.transfers]
+    moves = [(move.iteration, row[move.source], row[move.target]) for move in history.attempts if move.accepted]
     draw_arrows(ax, moves)
     _name_lines(ax, [(lives[number].retired or now, number) for number in order], pitch)
 

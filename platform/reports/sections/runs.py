@@ -39,7 +39,7 @@ SPEED = "system/steps_per_s"
 MOST_HISTORIES = 3
 MOST_RUNS = 1000  # in a table
 VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm", ".webp": "image/webp"}
-MOST_VIDEOS = 12
+MOST_VIDEOS, MOST_MB = 12, 10.0  # number and size
 
 
 def show_speed(groups: Sequence[Group]) -> Section:
@@ -88,7 +88,7 @@ def _draw_history(entry: Entry, name: str, draw: Callable[[str], Figure], number
     return Panel(name.capitalize(), drawn, width_in=figure.get_figwidth())
 
 
-def show_videos(entries: Sequence[Entry], most_mb: float) -> Section:
+def show_videos(entries: Sequence[Entry]) -> Section:
     """Embed the videos in run folders, and list those that are too large or too many."""
     panels: list[Panel] = []
     left_out: list[str] = []
@@ -97,7 +97,7 @@ def show_videos(entries: Sequence[Entry], most_mb: float) -> Section:
             name = str(Path(entry.name) / path.relative_to(entry.run.path))
             try:
                 size_mb = path.stat().st_size / 1e6
-                if size_mb > most_mb or len(panels) == MOST_VIDEOS:
+                if size_mb > MOST_MB or len(panels) == MOST_VIDEOS:
                     left_out.append(f"{name} ({size_mb:.1f} MB)")
                     continue
                 content = path.read_bytes()
@@ -105,7 +105,7 @@ def show_videos(entries: Sequence[Entry], most_mb: float) -> Section:
                 continue
             source = f"data:{VIDEOS[path.suffix]};base64,{base64.b64encode(content).decode()}"
             panels.append(Panel(name, Video(name, source)))
-    omitted = f"omitted (videos_mb={most_mb:g}, at most {MOST_VIDEOS}): {', '.join(left_out)}"
+    omitted = f"omitted (over {MOST_MB:g} MB, or more than {MOST_VIDEOS}): {', '.join(left_out)}"
     return Section("Videos", "", [*([Grid(panels)] if panels else []), *([Text(omitted)] if left_out else [])])
 
 

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...config.command import format_main_command
 from ...runs.folder import read_json
 from ...runs.lazy_imports import matplotlib
 from ...runs.units import duration, short
 from ...sweep.finals import RESULT
 from ...sweep.study import StudySettings, open_study, read_trials
-from ...sweep.summary import best_trials, count_ends
-from ...sweep.trial import Note
+from ...sweep.summary import best_trials, command_of, count_ends, importances
 from ..drawing import COLORS, GREY, mark_whole, name_rows
 from ..figures import INK, Column, Picture, Series, axes, picture
 from ..page import Code, Grid, Heading, Panel, Section, Table, Text
@@ -52,13 +50,9 @@ def describe(folder: Path, name: str, k: int) -> Section:
     metrics = list(about.objectives)
     blocks: list[Code | Heading | Grid | Table | Text] = [Code([about.command])]
     if any(trial.state.name == "COMPLETE" for trial in trials):
-        importances, why_not = _importances(study)
-        panels = _pictures(study, trials, metrics, importances, f"sweep{k}")
-        if why_not:
-            panels.append(Panel("Importances", Text(why_not)))
         blocks += [
             *_best(study, folder, about),
-            Grid(panels),
+            Grid(_pictures(study, trials, metrics, f"sweep{k}")),
             *describe_finals(folder, metrics[0], trials, f"sweep{k}"),
         ]
     blocks += [Heading("Trials"), *_tabulate(folder, metrics)] if trials else []
@@ -74,47 +68,28 @@ def _best(study: Study, folder: Path, about: StudySettings) -> list[Heading | Co
         reached = ", ".join(f"{metric} {short(value)}" for metric, value in values) + (
             " in the search" if winner is not None else ""
         )
-        note = Note.read(folder / str(trial.number))
-        command = format_main_command([*about.sources, *about.fixed, *(note.overrides if note else ())])
-        blocks += [Heading(f"Best: trial {trial.number}, {reached}"), Code([command])]
+        blocks += [Heading(f"Best: trial {trial.number}, {reached}"), Code([command_of(about, folder, trial)])]
     if len(best) > 5:
         blocks.append(Heading(f"and {len(best) - 5} more on the Pareto front"))
     return blocks
 
 
-def _pictures(
-    study: Study,
-    trials: Sequence[FrozenTrial],
-    metrics: Sequence[str],
-    importances: Mapping[str, float],
-    name: str,
-) -> list[Panel]:
+def _pictures(study: Study, trials: Sequence[FrozenTrial], metrics: Sequence[str], name: str) -> list[Panel]:
     done = [trial for trial in trials if trial.state.name == "COMPLETE"]
     signs = [1.0 if direction.name == "MAXIMIZE" else -1.0 for direction in study.directions]
     panels = [
         Panel("History", _draw_history(trials, j, signs[j], f"{name}-history{j}"), f"{metric} by trial number")
         for j, metric in enumerate(metrics)
     ]
-    if importances:
-        drawn = _draw_importances(importances, f"{name}-importances")
+    if shares := importances(study):
+        drawn = _draw_importances(shares, f"{name}-importances")
         panels.append(Panel("Importances", drawn, f"of parameters for {metrics[0]} (PED-ANOVA)"))
-    names = list(importances) or list(dict.fromkeys(key for trial in done for key in trial.params))
+    names = list(shares) or list(dict.fromkeys(key for trial in done for key in trial.params))
     whole = [trial for trial in done if all(key in trial.params for key in names[:MOST_PARAMETERS])]
     if len(names) > 1 and len(whole) > 1:
         drawn = _draw_coordinates(whole, names[:MOST_PARAMETERS], signs[0], f"{name}-coordinates")
         panels.append(Panel("Parameters", drawn, f"one line per trial; darker is better ({metrics[0]})"))
     return panels
-
-
-def _importances(study: Study) -> tuple[dict[str, float], str]:
-    """Return parameter importances, the highest first, or the reason why there are none."""
-    from optuna.importance import get_param_importances
-
-    target = (lambda trial: trial.values[0]) if len(study.directions) > 1 else None
-    try:
-        return get_param_importances(study, target=target), ""
-    except (ValueError, RuntimeError) as error:
-        return {}, f"not available: {error}"
 
 
 def _draw_history(trials: Sequence[FrozenTrial], j: int, sign: float, name: str) -> Picture:
