@@ -63,9 +63,6 @@ def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> 
 
     Returns:
         The first difference, or None.
-
-    Raises:
-        PaddockError: the run cannot be repeated here.
     """
     run, out = run.absolute(), out.absolute()  # environments may change the working directory
     config = read_config(run)

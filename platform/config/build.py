@@ -24,9 +24,6 @@ def build(path: str, section: Section, **extra: Any) -> Any:
         path: the section's path in the configuration, for messages.
         section: plain data with `_target_`, a dotted path.
         **extra: further arguments, each passed only if the target has a parameter of that name.
-
-    Raises:
-        ConfigError: the target or a key is missing or unknown, or a value has the wrong type.
     """
     target, settings = _split(path, section)
     return call_checked(path, target, settings, **extra)

@@ -45,11 +45,7 @@ def make_argument_parser() -> argparse.ArgumentParser:
 
 
 def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse a command line, by default that of this process.
-
-    Raises:
-        ConfigError: a flag is unknown, or an argument would be ignored.
-    """
+    """Parse a command line, by default that of this process."""
     arguments = make_argument_parser().parse_intermixed_args(words)
     actions = [name for name in ACTIONS if getattr(arguments, name)]
     require(len(actions) < 2, f"--{' and --'.join(actions)} are mutually exclusive; remove one")
@@ -70,11 +66,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 @contextlib.contextmanager
 def composed(words: Sequence[str] | argparse.Namespace) -> Iterator[DictConfig]:
-    """Compose a run's configuration; within the block, `HydraConfig` belongs to the run.
-
-    Raises:
-        ConfigError: an argument is invalid, or a flag does not apply to a single run.
-    """
+    """Compose a run's configuration; within the block, `HydraConfig` belongs to the run."""
     arguments = words
     if not isinstance(arguments, argparse.Namespace):
         require("--version" not in arguments, "--version is for the command line: python -m paddock --version")

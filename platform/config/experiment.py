@@ -77,11 +77,7 @@ class Experiment:
 
 
 def assemble(composed: DictConfig) -> Experiment:
-    """Check a configuration and build its experiment; nothing is written or started.
-
-    Raises:
-        ConfigError: a value is missing, unknown, of the wrong type or out of range.
-    """
+    """Check a configuration and build its experiment; nothing is written or started."""
     config = read_plain(composed)
     budget = _budget(config["budget"])
     pool = LazyPool(build("compute", config["compute"]))

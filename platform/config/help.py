@@ -64,11 +64,7 @@ More help
 
 
 def print_help(arguments: argparse.Namespace) -> None:
-    """Print the groups and options named on the command line, else the page.
-
-    Raises:
-        ConfigError: a group, an option or a key does not exist.
-    """
+    """Print the groups and options named on the command line, else the page."""
     folders = list(config_folders(arguments))
     others = {option.parent.name for folder in folders for option in folder.glob("*/*.yaml")} - {*GROUPS, "hydra"}
     groups = (*GROUPS, *sorted(others))

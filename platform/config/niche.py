@@ -39,9 +39,6 @@ def read_recipe(run: str, niche: int) -> dict[str, Any]:
     Args:
         run: folder of the POET run, which may still be running.
         niche: number of an active or archived niche.
-
-    Raises:
-        PaddockError: the run does not exist or lacks the niche.
     """
     read_config(Path(run))
     recipes = {event["niche"]: event["env"] for event in read_events(Path(run)) if event.get("event") == "birth"}

@@ -65,9 +65,6 @@ def read_option(file: str, folders: Sequence[Path]) -> Option:
     Args:
         file: its path in a config folder, such as algo/ppo.yaml.
         folders: config folders, searched in this order.
-
-    Raises:
-        ConfigError: a file does not exist, or is no YAML.
     """
     path = next((path for path in (folder / file for folder in folders) if path.exists()), None)
     if path is None:

@@ -39,11 +39,7 @@ def resolve_vec(experiment: Experiment) -> Experiment:
 
 
 def restore_session(experiment: Experiment) -> Progress:
-    """Restore the state of the last session, if there was one.
-
-    Raises:
-        ConfigError: it had another number of environments, whose running episodes are part of the state.
-    """
+    """Restore the state of the last session, if there was one."""
     try:
         return restore(experiment.algorithm, experiment.checkpoints)
     except StateMismatch as error:

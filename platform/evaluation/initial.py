@@ -34,11 +34,7 @@ class Origin:
 
 
 def load_initial_policy(experiment: Experiment) -> Origin | None:
-    """Load the policy that `init_from` names into the algorithm of a new run; return None without `init_from`.
-
-    Raises:
-        PaddockError: the policy does not exist, or the algorithm cannot start from it.
-    """
+    """Load the policy that `init_from` names into the algorithm of a new run; return None without `init_from`."""
     given = experiment.config["init_from"]
     if given is None:
         return None

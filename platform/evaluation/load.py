@@ -45,11 +45,7 @@ def load(run: Path) -> tuple[Any, Progress]:
 
 
 def build_on_cpu(run: Path) -> Any:
-    """Build the algorithm of a run in its initial state, on the CPU.
-
-    Raises:
-        FolderError: the run does not exist.
-    """
+    """Build the algorithm of a run in its initial state, on the CPU."""
     config = read_config(run, ("algo", "env", "vec"))
     check_format(run)
     add_start_folder_to_path(run)

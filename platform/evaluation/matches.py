@@ -139,9 +139,6 @@ def play_matches(
         stochastic: learned policies sample their actions; None: those with an action distribution do.
         workers: number of worker processes; None plays in this process.
         max_steps: longer games are cut off here.
-
-    Raises:
-        PaddockError: the run is single-agent, a player does not exist or fit, or one cannot sample actions but must.
     """
     multiagent = isinstance(algorithm, LearnsInEnv) and algorithm.env.seats > 1
     require(multiagent, f"{run} is a single-agent run; matches need a run in a multi-agent environment")

@@ -22,9 +22,6 @@ def read_env(own: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]
     """Return the `env` section that `env=NAME` and `env.KEY=VALUE` describe.
 
     Keys override the run's own section unless a name is given; new keys may start with `+`.
-
-    Raises:
-        ConfigError: there is no such option, or no such key.
     """
     overrides = [word.lstrip("+") for word in overrides]
     names = [word.removeprefix("env=") for word in overrides if word.startswith("env=")]
@@ -44,11 +41,7 @@ def read_env(own: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]
 
 
 def build_matching_env(algorithm: Any, section: Mapping[str, Any]) -> EnvSpec:
-    """Build the environment of a section, with the spaces that an algorithm's policy expects.
-
-    Raises:
-        ConfigError: it cannot be built, or its spaces differ.
-    """
+    """Build the environment of a section, with the spaces that an algorithm's policy expects."""
     env = build("env", section)
     require(isinstance(env, EnvSpec), "env: this option is a family of environments; choose one, such as env=terrain")
     if isinstance(algorithm, LearnsInEnv):

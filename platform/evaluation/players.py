@@ -56,11 +56,7 @@ def players_of(algorithm: Any, iteration: int, versions: bool) -> list[MatchPlay
 
 
 def find_players(words: Sequence[str], env: EnvSpec) -> list[MatchPlayer]:
-    """Load players given as RUN, RUN@ITERATION, the name of a scripted player, or the dotted path of a class.
-
-    Raises:
-        PaddockError: a player is unknown or does not match the environment.
-    """
+    """Load players given as RUN, RUN@ITERATION, the name of a scripted player, or the dotted path of a class."""
     return [_find_player(word, env) for word in words]
 
 

@@ -66,9 +66,6 @@ def find_target(
 
     Returns:
         None if the run has no niches and none is requested: its policy then plays in its own environment.
-
-    Raises:
-        ConfigError: there is no such niche or agent, or the agent does not fit the niche.
     """
     kind = f"is a run of {type(algorithm).__name__}, which has no niches"
     if not isinstance(algorithm, KeepsNiches):
@@ -101,9 +98,6 @@ def find_policy(
     """Return the target's agent, or the algorithm's policy of that name, and its iteration.
 
     The best policy is looked up in the run's journals, since a checkpoint lacks the final evaluations.
-
-    Raises:
-        ConfigError: the algorithm keeps no such policy.
     """
     guest = None if target is None else target.guest
     keeps = isinstance(algorithm, KeepsPolicies) and guest is None

@@ -73,11 +73,7 @@ def draw_without_screen() -> None:
 
 
 def film_episode(evaluation: EvaluationSpec, seed: int, path: Path) -> Film:
-    """Record the episode of a seed, in a separate environment that renders.
-
-    Raises:
-        ConfigError: the environment cannot render.
-    """
+    """Record the episode of a seed, in a separate environment that renders."""
     draw_without_screen()
     spec, remedy = evaluation.env, "remove video="
     with closing(spec.make()) as env:

@@ -47,11 +47,7 @@ class PlayedRun:
 
 
 def check_algo(config: Mapping[str, Any], compute: Mapping[str, Any], iterations: int) -> Findings:
-    """Run an algorithm repeatedly, resume it from every state, and yield (name of the check, finding).
-
-    Raises:
-        ConfigError: it cannot be built.
-    """
+    """Run an algorithm repeatedly, resume it from every state, and yield (name of the check, finding)."""
     with tempfile.TemporaryDirectory() as scratch:
 
         def make(pool: Pool) -> Any:

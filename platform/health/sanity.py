@@ -74,11 +74,7 @@ class SanityResult:
 
 
 def prepare_tasks(overrides: Sequence[str], names: Sequence[str], seeds: Sequence[int]) -> list[PreparedTask]:
-    """Prepare tasks for an algorithm, from simple to complex; without names, the whole suite.
-
-    Raises:
-        ConfigError: an override or a name is wrong, or the algorithm has no option in conf/algo/sanity.
-    """
+    """Prepare tasks for an algorithm, from simple to complex; without names, the whole suite."""
     for name in names:
         require(name in TASKS, f"tasks={name} is not a task of the suite; {nearest(name, TASKS)}")
     tasks = [task for name, task in TASKS.items() if (name in names if names else task in SUITE)]

@@ -16,11 +16,7 @@ KEYS = ("token_file", "tls.ca", "tls.cert", "tls.key")
 
 
 def read_status(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the status of the server that the arguments name.
-
-    Raises:
-        ConfigError: an argument is wrong, or no server answers.
-    """
+    """Return the status of the server that the arguments name."""
     addresses = [argument for argument in arguments if "=" not in argument]
     given = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     require(len(addresses) == 1, f"status takes one address, got {len(addresses)}; see --help")
@@ -31,11 +27,7 @@ def read_status(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def ask(endpoint: Endpoint) -> dict[str, Any]:
-    """Return a server's statistics and versions, with the duration of the call as `round_trip_s`.
-
-    Raises:
-        ConfigError: no server answers.
-    """
+    """Return a server's statistics and versions, with the duration of the call as `round_trip_s`."""
     try:
         offer = endpoint.describe(endpoint.addresses[0])
         before = time.perf_counter()

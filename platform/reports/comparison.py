@@ -167,11 +167,7 @@ def compare(
 
 
 def read_results(source: str | os.PathLike[str], score: str | None = None) -> list[TaskResult]:
-    """Read the results of runs below a folder, or from a file that `store_results` wrote; sorted by task.
-
-    Raises:
-        ConfigError: there is no result, a run has not ended, or a file is damaged.
-    """
+    """Read the results of runs below a folder, or from a file that `store_results` wrote; sorted by task."""
     path = Path(source)
     if path.suffix == ".json":
         return _read_stored(path, score)
@@ -190,11 +186,7 @@ def store_results(results: Sequence[TaskResult]) -> bytes:
 
 
 def read_references(name: str) -> dict[str, Reference]:
-    """Read published scores by task.
-
-    Raises:
-        ConfigError: the name is unknown.
-    """
+    """Read published scores by task."""
     known = yaml.safe_load(REFERENCES.read_text())
     require(name in known, f"{REFERENCE}{name} is unknown; {nearest(name, known)}")
     table = known[name]

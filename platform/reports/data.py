@@ -93,9 +93,6 @@ def read_settings(run: Path) -> dict[str, Any]:
     """Read a run's configuration, with `init_from` as run and iteration instead of a path.
 
     A rerun starts from the same policy, in a file of the first run's folder.
-
-    Raises:
-        FolderError: there is no run, or its configuration is damaged.
     """
     config, origin = read_config(run), read_json(run / "provenance.json").get("init_from")
     if isinstance(origin, dict):
@@ -104,11 +101,7 @@ def read_settings(run: Path) -> dict[str, Any]:
 
 
 def gather(folders: Sequence[Path]) -> ReportData:
-    """Read all runs and find all sweeps in some folders.
-
-    Raises:
-        ConfigError: a folder does not exist, or contains neither a run nor a sweep.
-    """
+    """Read all runs and find all sweeps in some folders."""
     sweeps = list(dict.fromkeys(_absolute(sweep) for folder in folders for sweep in find_sweeps(folder)))
     found: dict[Path, Path] = {}
     for folder in folders:
@@ -137,11 +130,7 @@ def gather(folders: Sequence[Path]) -> ReportData:
 
 
 def choose_metric(runs: Sequence[ReportedRun], asked: str | None) -> str:
-    """Return the metric to compare: the requested one, else the evaluation return, or without it the training return.
-
-    Raises:
-        ConfigError: no run has the requested metric.
-    """
+    """Return the metric to compare: the requested one, else the evaluation return, or without it the training return."""
     known = {name for run in runs for name in run.columns}
     if asked is not None:
         require(asked in known, f"score={asked} is not a metric of these runs; {nearest(asked, known)}")

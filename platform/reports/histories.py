@@ -34,9 +34,6 @@ def read_pictures(run: ReportedRun) -> tuple[str, dict[str, Callable[[str], Figu
 
     Returns:
         (title, name -> function that draws the picture, given a title); empty without a history.
-
-    Raises:
-        FolderError: its events cannot be read.
     """
     for history in HISTORIES:
         content = history.read(run.path, run.config, run.columns)

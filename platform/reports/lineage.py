@@ -76,11 +76,7 @@ class PopulationHistory:
 
 
 def read_history(run: Path, config: Mapping[str, Any], columns: Columns) -> History | None:
-    """Return the history of a run's niches; None without events of them.
-
-    Raises:
-        FolderError: a journal cannot be read.
-    """
+    """Return the history of a run's niches; None without events of them."""
     events = read_events(run)
     if not any(event.get("event") == "birth" and "niche" in event for event in events):
         return None
@@ -89,11 +85,7 @@ def read_history(run: Path, config: Mapping[str, Any], columns: Columns) -> Hist
 
 
 def read_population(run: Path, config: Mapping[str, Any], columns: Columns) -> PopulationHistory | None:
-    """Return the history of a run's members; None without events of them.
-
-    Raises:
-        FolderError: a journal cannot be read.
-    """
+    """Return the history of a run's members; None without events of them."""
     events = read_events(run)
     births = [event for event in events if event.get("event") == "birth" and "member" in event]
     first = {event["member"]: event["hyperparameters"] for event in births}

@@ -21,9 +21,6 @@ def read_journals(runs: Sequence[Path]) -> pl.DataFrame:
 
     An evaluation is placed in the row of the iteration whose policy was evaluated. Damaged lines are skipped with a
     warning.
-
-    Raises:
-        FolderError: a journal cannot be read.
     """
     learning, system = (_read_journal(runs, journal) for journal in JOURNALS)
     rows = learning.join(system, on=["run", "iteration"], how="full", coalesce=True, suffix="_too")

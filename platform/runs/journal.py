@@ -56,11 +56,7 @@ def to_number(value: Any) -> float:
 
 
 def read_rows(path: Path, *, strict: bool = False) -> Iterator[dict[str, Any]]:
-    """Read the rows of a journal, if it exists; damaged lines are skipped with a warning.
-
-    Raises:
-        FolderError: reading fails, or `strict` is set and a line is damaged.
-    """
+    """Read the rows of a journal, if it exists; damaged lines are skipped with a warning, or an error if `strict`."""
     damaged: list[int] = []
     try:
         with open(path, "rb") as lines:

@@ -67,11 +67,7 @@ Queue = Mapping[str, tuple[str, str, str]]  # job -> its state, reason and name
 
 
 def find_runs(*folders: Path) -> list[Path]:
-    """Find the runs below folders at any depth, including submitted ones; links to runs are followed.
-
-    Raises:
-        ConfigError: a folder does not exist, cannot be read or holds no run.
-    """
+    """Find the runs below folders at any depth, including submitted ones; links to runs are followed."""
     found: dict[Path, Path] = {}
     for folder in folders:
         if not os.path.isdir(folder):

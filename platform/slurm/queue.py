@@ -32,9 +32,6 @@ def submit_commands(
         commands: one per job.
         parameters: parameters of submitit's SlurmExecutor.
         max_requeues: maximum number of requeues at the time limit.
-
-    Raises:
-        ConfigError: Slurm rejects them.
     """
     # Slow to import.
     import submitit

@@ -51,9 +51,6 @@ def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
     """Find the git work tree of `member`, a path relative to `folder`; return None if git ignores it or there is none.
 
     Run folders and `leave_out` are excluded.
-
-    Raises:
-        ConfigError: the code is too large, or git fails.
     """
     top_line = _run_git(folder, "rev-parse", "--show-toplevel")
     if not top_line or not _run_git(folder, "ls-files", "-co", "--exclude-standard", "--", member):

@@ -31,9 +31,6 @@ def make_sampler(name: str, options: Mapping[str, Any], seed: int, number: int) 
     """Make the sampler of a trial, with a seed per trial so that a resumed sweep repeats no sample.
 
     A quasi-random sequence has one seed for all points; a random sampler draws the parameters outside of it.
-
-    Raises:
-        ConfigError: the name or an option is unknown, or a value is out of range.
     """
     require(name in SAMPLERS, f"sampler={name} is not an option; {nearest(name, SAMPLERS)}")
     trial_seed = (seed * 1_000_003 + number) % 2**32

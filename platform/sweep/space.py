@@ -53,9 +53,6 @@ def read_space(overrides: Sequence[Override]) -> tuple[list[str], list[Parameter
     """Split overrides into fixed ones, as written, and parameters, each after the one it depends on.
 
     The last override of a key wins.
-
-    Raises:
-        ConfigError: a parameter is invalid.
     """
     last = {override.get_key_element().lstrip("+"): override for override in overrides}
     fixed = [str(override.input_line) for override in last.values() if not override.is_sweep_override()]

@@ -222,12 +222,7 @@ class _JournalLock:
 
 
 def open_study(folder: Path, sampler: optuna.samplers.BaseSampler | None = None) -> optuna.Study:
-    """Open the study in a sweep folder, with its pruner.
-
-    Raises:
-        ConfigError: the folder does not contain a sweep.
-        FolderError: the study does not exist yet or cannot be read.
-    """
+    """Open the study in a sweep folder, with its pruner."""
     settings, journal = StudySettings.read(folder), folder / JOURNAL
     pruner = make_pruner(settings.pruner, settings.pruner_options)
     if settings.storage is None and not journal.is_file():

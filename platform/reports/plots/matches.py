@@ -27,11 +27,7 @@ def read_matches(run: Path, config: Mapping[str, Any], columns: Mapping[str, Any
 
 
 def draw_elo(matches: Mapping[str, Any], title: str) -> Figure:
-    """Draw ratings with 95 % intervals: a curve over iterations for each population of the run, lines for others.
-
-    Raises:
-        ConfigError: the matches are not a round robin, so they have no ratings.
-    """
+    """Draw ratings with 95 % intervals: a curve over iterations for each population of the run, lines for others."""
     rated = all(set(RATING) <= player.keys() for player in matches["players"])
     remedy = f"write it by paddock.evaluate RUN matrix=RUN/{MATCHES}"
     require(rated, f"{MATCHES} has no ratings, since it is not a round robin; {remedy}")

@@ -40,9 +40,6 @@ def describe(folder: Path, name: str, k: int) -> Section:
         folder: the sweep.
         name: its path relative to the report's root.
         k: its number in the page.
-
-    Raises:
-        PaddockError: its study cannot be read.
     """
     about, study = StudySettings.read(folder), open_study(folder)
     trials = study.get_trials(deepcopy=False)
