@@ -53,36 +53,10 @@ SMALL: dict[str, Any] = {
     **{"criterion_low": 0, "criterion_high": 1000, "sequence_length": 16},
 }
 
-HELP = """\
-Check that an environment or an algorithm gives reproducible results; prints `ok`, `warn` or `FAIL` for each check.
-
-    python -m paddock.check env=NAME [key=value ...]
-
-    env=NAME          an option of conf/env; env=gymnasium env.id=ID for any other environment
-    env.KEY=VALUE     a key of it, such as env.fresh=false
-    steps=1000        number of steps; the first episodes are then repeated in other processes
-
-The environment is stepped with random actions, and repeated episodes are compared.
-
-    python -m paddock.check algo=NAME [key=value ...]
-
-    algo=NAME         an option of conf/algo
-    algo.KEY=VALUE    a key of it; other keys of Paddock's algorithms get small values
-    env=, vec=, seed= training setup; defaults: env=cartpole (POET: env=poles), vec=serial
-    iterations=4      number of iterations, at least 3
-
-The algorithm trains for a few iterations, which are repeated in this process, resumed from every iteration's state,
-killed and resumed as a run, and run on two workers. Metrics and states must be bit-identical.
-
---config-dir FOLDER or 'hydra.searchpath=[pkg://my_package.conf]' adds options to both.
-
-Exit codes: 0 results are reproducible, 1 a check FAILs, 2 bad input.
-"""
-
 
 def main() -> int:
     """Run the command `paddock.check`; return 1 if a check fails."""
-    return run_command(HELP, _command)
+    return run_command("check", _command)
 
 
 def _command(arguments: Sequence[str]) -> int:

@@ -16,25 +16,6 @@ from .reports import statistics
 from .reports.comparison import Comparison, TaskComparison, compare, read_results, store_results
 from .runs.units import short
 
-HELP = """\
-Compare the scores of two sets of runs with at least three seeds per task.
-
-    python -m paddock.compare A B [key=value ...]
-    python -m paddock.compare A json=FILE.json
-
-    A, B                      folders of ended runs, or files written with json=; A is usually the new one; B may also be
-                              reference:NAME, a table of published scores
-    gate=better | no_worse    exit code 1 unless the 95 % interval of the probability of improvement lies above 0.5, or
-                              reaches it; one decision over all tasks
-    score=group/name          the metric whose last value is a run's score; default: eval/return_mean, or
-                              train/return_mean without evaluations
-    at=STEPS                  compare the last values up to this number of environment steps
-    versions=any              also compare robots of different MuJoCo versions
-    json=FILE.json            store the results of A for later comparisons
-
-Runs that differ only in the seed form a group; groups of A and B pair by task, first those with equal settings. IQM is
-the interquartile mean. Exit code: 0 passed, or no gate; 1 failed; 2 bad input.
-"""
 GATES = ("better", "no_worse")
 
 
@@ -61,7 +42,7 @@ READERS: Readers = {
 
 def main() -> int:
     """Run the command `paddock.compare`; return 1 if the gate fails."""
-    return run_command(HELP, _command)
+    return run_command("compare", _command)
 
 
 def _command(arguments: Sequence[str]) -> int:

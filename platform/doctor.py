@@ -11,19 +11,6 @@ from .health.installed import Finding, check_import, check_packages, format_erro
 
 SECTIONS = ("compute", "run", "vec")
 
-HELP = """\
-Check that experiments can run here; prints `ok`, `warn` or `FAIL` and a remedy for each check.
-
-    python -m paddock.doctor [key=value ...]
-
-    compute=NAME        also open this pool, compare its workers with this process, and run a task on each
-    compute.KEY=VALUE   a key of it, such as compute.address=tcp://10.0.0.1:8786
-    vec=remote          also query an environment server, vec.address=HOST:PORT
-    run.root=FOLDER     parent folder of runs; default in conf/config.yaml
-
-Exit codes: 0 no check FAILs, 1 a check FAILs, 2 bad input.
-"""
-
 
 def main() -> int:
     """Run the command `paddock.doctor`; return 1 if a check fails."""
@@ -36,7 +23,7 @@ def main() -> int:
     except ImportError:  # a dependency such as NumPy is missing
         command([])
         return 1
-    return run_command(HELP, command)
+    return run_command("doctor", command)
 
 
 def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:

@@ -28,44 +28,6 @@ from .evaluation.fresh_episodes import MAX_STEPS, check_max_steps, evaluate, fre
 from .evaluation.load import load
 from .evaluation.matches import FORMATS, play_matches
 
-HELP = """\
-Evaluate the policy in a run's newest checkpoint on fresh episodes; the run may still be running.
-
-    python -m paddock.evaluate RUN [key=value ...]
-
-    RUN                 the run's folder
-    episodes=20         number of episodes, played in full even if training truncates them
-    max_steps=100000    steps after which an episode is truncated
-    seed=0              evaluation seed, >= 0; runs evaluated with the same seed get the same episodes
-    which=last          last: the newest policy; best: the policy with the best evaluation
-    trust=false         true: allow RUN of another user to name any code
-    stochastic=false    true: sample actions as in training (PPO, A2C, SAC); false: most likely actions
-    workers=4           number of worker processes; does not affect results; default: this process only
-    video=FILE.mp4      record the first episode, one frame per step; works without a display
-    json=FILE.json      write all results, including the return and length of each episode
-
-Evaluation does not need the vec=, device or compiler of training. To evaluate in another environment:
-
-    env=NAME            an option of conf/env with the same observation and action spaces
-    env.KEY=VALUE       another value of a key of the environment, such as env.kwargs.hardcore=true
-
-POET runs, with niche numbers as in events.jsonl:
-
-    niche=7             this niche's environment and agent; default: the newest active niche
-    agent=3             agent of another niche, in its current or last state
-    on=RUN              POET run with the niche; the policy's RUN may be of any algorithm
-
-Multi-agent runs, matches of two policies on alternating sides; actions are sampled as in training unless
-stochastic=false:
-
-    players=random      comma-separated opponents: random, twoply (Connect Four and tic-tac-toe: two-move lookahead),
-                        perfect (tic-tac-toe), RUN, RUN@ITERATION for a kept version, or the dotted path of a class;
-                        episodes=20 each
-    matrix=FILE.json    all against all, including kept versions, with Elo ratings; reports and plots read
-                        RUN/matches.json; also .csv, or a plot (.png, .pdf, .svg)
-"""
-
-
 READERS: Readers = {
     "episodes": (int, "an integer >= 1"),
     "seed": (int, "an integer >= 0"),
@@ -85,7 +47,7 @@ READERS: Readers = {
 
 def main() -> int:
     """Run the command `paddock.evaluate`."""
-    return run_command(HELP, _command)
+    return run_command("evaluate", _command)
 
 
 def _command(arguments: Sequence[str]) -> None:

@@ -26,28 +26,6 @@ from .evaluation.policy import find_member
 from .evaluation.target import find_env, find_policy, find_target
 from .runs.folder import read_config
 
-GUIDE = """\
-Export a run's policy to ONNX: the network, including observation normalization.
-
-    python -m paddock.export RUN FILE.onnx [key=value ...]
-
-    RUN                 the run's folder; its newest checkpoint is exported
-    FILE.onnx           output file
-    which=last          last: the newest policy; best: the policy with the best evaluation
-    of=prey             multi-agent runs: name of a policy or agent
-    niche=7             POET runs: this niche's agent; default: the newest active niche
-    agent=3             agent of another niche
-
-Input: `observation` [B, *shape] with the environment's dtype. Dict, Tuple and Discrete observations are concatenated to
-numbers [B, F], choices one-hot; images are separate inputs named by their paths (`observation.state` if `state` is
-taken). With an action mask, `legal` [B, W].
-Outputs: `action` [B, ...], the most likely action as the environment takes it (one output per component of a Dict or
-Tuple, such as `action.arm` and `action.legs.0`), and `output` [B, W], the network's output: logits or action means.
-Recurrent policies also take `state` [B, S], zeros at the start of an episode, and return `next_state`.
-
-If onnxruntime is installed, the file is compared with the policy on observations of the environment before it is
-written. Install the dependencies with pip install -c constraints.txt -e '.[export]'.
-"""
 READERS: Readers = {
     "which": (str, "last or best"),
     "of": (str, "the name of a policy or of an agent"),
@@ -85,7 +63,7 @@ class Export:
 
 def main() -> int:
     """Run the command `paddock.export`."""
-    return run_command(GUIDE, _command)
+    return run_command("export", _command)
 
 
 def export(

@@ -29,39 +29,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-HELP = """\
-Plot learning curves of runs, and histories of POET niches and PBT members; runs may still be running.
-
-    python -m paddock.plot DIR... [key=value ...]
-
-    DIR...                    runs, multiruns, sweeps, or folders that contain them; runs that differ only in the seed
-                              form a group with one colour: a thin line per run, and a bold line for the interquartile
-                              mean with its 95 % interval; at most the best ten groups are shown without label=
-    show=picture,picture      default: curves; for one POET or PBT run, or with matches, all pictures available unless
-                              out= or a key of curves is given:
-                              curves:    metrics over time, for any number of runs; the others need a single run
-                              lineage:   POET: tree of niches, difficulty and transfers; PBT: exploits and ancestry
-                              grounds:   POET: terrain of the niches
-                              annecs:    POET: novel environments created and solved
-                              elo:       ratings in matches.json (paddock.evaluate RUN matrix=RUN/matches.json)
-                              points:    points of each player against each other, from the same file
-                              schedule:  PBT: hyperparameters of all members, and the schedule of the final leader
-    out=FILE.png              output file (.png, .pdf or .svg) of a single picture, or .csv with the numbers of curves;
-                              default: DIR/curves.png etc. for one DIR, curves.png for several
-
-Keys of curves:
-
-    x=step                    x axis: step (environment steps), iteration, or minutes (over all sessions)
-    y=group/name,group/name   metrics, as in metrics.jsonl and system.jsonl; metrics of the same name, or numbered ones
-                              such as score/0,score/3, share a panel; default: eval/return_mean, and train/return_mean
-                              if readable
-    label=NAME,NAME           names of the groups, in the order of DIR...; default: the settings that differ
-    smooth=10                 plot the mean of the last 10 points of each run; default: 1
-    title=TEXT                text above the axes; title= for none
-    size=3.5x2.5              width and height in inches; default: 8 wide
-"""
-
-
 def read_size(text: str) -> tuple[float, float]:
     """Parse WIDTHxHEIGHT in inches."""
     width, height = map(float, text.split("x"))
@@ -87,7 +54,7 @@ KNOWN = [CURVES, *dict.fromkeys(name for history in HISTORIES for name in histor
 
 def main() -> int:
     """Run the command `paddock.plot`."""
-    return run_command(HELP, _command)
+    return run_command("plot", _command)
 
 
 def plot(*folders: str | os.PathLike[str], **options: Any) -> Figure:

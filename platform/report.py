@@ -19,21 +19,6 @@ from .reports.sections.groups import compare
 from .reports.sections.runs import list_commands, list_runs, show_histories, show_speed, show_videos
 from .reports.sections.sweep import describe
 
-HELP = """\
-Write a self-contained HTML report on runs, which may still be running.
-
-    python -m paddock.report DIR... [key=value ...]
-
-    DIR...                runs, multiruns, sweeps, or folders that contain them
-    out=FILE.html         output file; default: DIR/report.html for one DIR, report.html for several
-    score=group/name      the metric whose last value is a run's score; default: eval/return_mean, or train/return_mean
-                          without evaluations
-
-Runs that differ only in the seed form a group. Sections, as far as there are data: groups with interquartile means and
-95 % intervals, learning curves, scores, performance profiles, probabilities of improvement; training metrics; sweeps
-with history, parameters, importances and the best command; speed; POET niches and PBT members; videos; states;
-commands. The page shows values under the pointer, and saves figures as SVG and CSV.
-"""
 READERS: Readers = {
     "out": (Path, "a file *.html"),
     "score": (str, "the name of a metric"),
@@ -43,7 +28,7 @@ MAX_NAMES = 12  # of runs in a note
 
 def main() -> int:
     """Run the command `paddock.report`."""
-    return run_command(HELP, _command)
+    return run_command("report", _command)
 
 
 def report(folders: Sequence[Path], score: str | None = None, base: Path | None = None) -> bytes:

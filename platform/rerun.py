@@ -24,18 +24,6 @@ from .runs.provenance import find_source
 from .runs.trust import add_start_folder_to_path
 from .session import run_session
 
-HELP = """\
-Repeat a run from its folder up to its last iteration, and compare the metrics byte by byte.
-
-    python -m paddock.rerun RUN [key=value ...]
-
-    RUN                 the run's folder, which is only read; the run may still be running
-    out=FOLDER          folder of the repetition; default: RUN-rerun; the same command resumes it
-    iterations=100      maximum number of iterations
-    compute=local       backend, with the defaults of conf/compute; does not affect results
-
-Exit codes: 0 the metrics are identical, 1 they differ, 2 bad input.
-"""
 READERS: Readers = {
     "out": (Path, "a folder"),
     "iterations": (int, "an integer >= 1"),
@@ -55,7 +43,7 @@ class Difference:
 
 def main() -> int:
     """Run the command `paddock.rerun`; return 1 if the metrics differ."""
-    return run_command(HELP, lambda arguments: 0 if _command(arguments) else 1)
+    return run_command("rerun", lambda arguments: 0 if _command(arguments) else 1)
 
 
 def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> Difference | None:

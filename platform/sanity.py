@@ -21,27 +21,10 @@ READERS: Readers = {
     "seeds": (read_count, "an integer, at least 1"),
 }
 
-HELP = """\
-Train an algorithm on small tasks with known optima, in a few minutes; prints `ok` or `FAIL` and likely causes for each
-task. A task passes if every seed does.
-
-    python -m paddock.sanity algo=NAME [key=value ...]
-
-    algo=NAME         an option of conf/algo with a file in conf/algo/sanity
-    algo.KEY=VALUE    a key of it, set for all tasks, such as algo.lstm=true
-    tasks=[A,B]       run only these tasks; includes the optional roles and relay
-    seeds=3           number of seeds per task: 1, 2, ...
-    vec=NAME          an option of conf/vec; default: serial
-    compute=NAME      an option of conf/compute, which runs tasks in parallel; default: local
-
-The columns `chance`, `without` and `best` are the scores of random actions, of the best policy without the ability under
-test, and of the optimal policy. Exit codes: 0 all passed, 1 a task FAILs, 2 bad input.
-"""
-
 
 def main() -> int:
     """Run the command `paddock.sanity`; return 1 if a task fails."""
-    return run_command(HELP, _command)
+    return run_command("sanity", _command)
 
 
 def _command(arguments: Sequence[str]) -> int:

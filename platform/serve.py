@@ -22,26 +22,10 @@ from .config.compose import compose_sections
 if TYPE_CHECKING:
     from paddock.envs.remote.server.service import EnvironmentServer
 
-HELP = """\
-Serve environments over gRPC to clients that use vec=remote, until Ctrl-C or SIGTERM.
-
-    python -m paddock.serve env=NAME [vec=NAME] [key=value ...]
-
-    env=NAME            an option of conf/env; env=gymnasium env.id=ID for any other environment
-    vec=NAME            multiprocess (default), serial, native or auto
-    vec.num_envs=256    total number of environments, shared out among clients
-    serve.KEY=VALUE     a key of conf/serve.yaml, such as serve.address=unix:/tmp/env or serve.token_file=token
-
-    python -m paddock.serve status ADDRESS [token_file=FILE] [tls.ca=FILE tls.cert=FILE tls.key=FILE]
-
-prints the status of a server. When stopped, a server finishes running requests, and clients reconnect or wait.
-Exit codes: 0 done, 2 bad input, 143 stopped with requests still running.
-"""
-
 
 def main() -> int:
     """Run the command `paddock.serve`."""
-    return run_command(HELP, _command)
+    return run_command("serve", _command)
 
 
 def _command(arguments: Sequence[str]) -> int:

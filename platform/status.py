@@ -15,28 +15,12 @@ from .runs.results import find_sweeps
 from .runs.state import WRONG, find_runs, read_run_states
 from .runs.table import print_table
 
-HELP = """\
-Show the state and progress of runs; exit code 1 if a run has failed, stopped or got lost.
-
-    python -m paddock.status DIR [DIR ...]
-
-    DIR        a run, a multirun, or any folder that contains runs
-
-For runs of a sweep, the column `with` shows their differences. States:
-
-    pending    submitted to Slurm, not started         running    a process is running it
-    requeued   started, waiting in Slurm's queue       done       budget reached
-    stopped    by a signal                             failed     by an error
-    lost       unfinished, and no process runs it      unknown    submitted, but squeue does not respond here
-
-A last line per sweep shows how many trials and runs of the finals have ended, and the estimated time left.
-"""
 SHOWN = 10  # output lines of a job that failed before its run started
 
 
 def main() -> int:
     """Run the command `paddock.status`; return 1 if a run ended before its budget."""
-    return run_command(HELP, _status)
+    return run_command("status", _status)
 
 
 def _status(arguments: Sequence[str]) -> None:

@@ -21,18 +21,6 @@ from .runs.folder import check_usable, read_config
 from .runs.trust import add_start_folder_to_path
 from .tracking.tracker import Mirror
 
-HELP = """\
-Upload runs to a tracker from their folders: metrics, configuration, newest checkpoint and videos.
-
-    python -m paddock.upload RUN... [key=value ...]
-
-    RUN...                 run folders; the runs must have stopped
-    track=wandb            wandb, mlflow or tensorboard; default: the tracker of the run
-    key=value              any key of conf/track, such as mode=offline, project=walkers or
-                           tracking_uri=http://127.0.0.1:5000; default: the value of the run
-
-An upload continues the W&B or MLflow run recorded in the folder, or creates a new one.
-"""
 CLOSE_TIMEOUT_S = 600  # default of close_timeout_s; long, because no training waits for the upload
 
 
@@ -42,7 +30,7 @@ class UploadFailed(PaddockError):
 
 def main() -> int:
     """Run the command-line interface of `paddock.upload`."""
-    return run_command(HELP, _command)
+    return run_command("upload", _command)
 
 
 def upload(run: Path, mirror: Mirror, report: Callable[[str], None]) -> int:

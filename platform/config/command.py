@@ -16,12 +16,18 @@ from paddock.envs.errors import DISK_FULL, ConfigError, PaddockError, nearest, r
 from ..runs.checkpoint import FULL, write_atomically
 from ..runs.trust import trust
 
+HELP = Path(__file__).parents[1] / "help"  # a page per command
 EXIT_TIMEOUT_S = 10.0  # for threads that environments left running
 
 Readers = Mapping[str, tuple[Callable[[str], Any], str]]  # key -> (parser that raises ValueError, allowed values)
 
 
-def run_command(help_page: str, command: Callable[[Sequence[str]], int | None]) -> int:
+def read_help(name: str) -> str:
+    """Return the help page of a command."""
+    return (HELP / f"{name}.txt").read_text()
+
+
+def run_command(name: str, command: Callable[[Sequence[str]], int | None]) -> int:
     """Run a command with the process's arguments, or print its help page.
 
     Returns:
@@ -31,7 +37,7 @@ def run_command(help_page: str, command: Callable[[Sequence[str]], int | None]) 
     def begin() -> int | None:
         arguments = sys.argv[1:]
         if {"--help", "-h"} & set(arguments):
-            return print(help_page)
+            return print(read_help(name))
         try:
             return command(arguments)
         except PaddockError as error:

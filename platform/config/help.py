@@ -11,56 +11,12 @@ from pathlib import Path
 from paddock.envs.errors import nearest, require
 
 from .. import CONF
-from .command import main_command
+from .command import main_command, read_help
 from .options import read_option, read_summary
 from .plugins import ENTRY_POINTS
 
 GROUPS = ("algo", "env", "vec", "compute", "track", "experiment", "sweep")  # groups of installed packages follow
 PAGE_WIDTH = 80
-
-INTRODUCTION = """\
-Paddock: reinforcement learning and evolutionary search, configured with Hydra.
-
-    python -m platform algo=es env=bipedal compute=local budget.minutes=2
-
-Select options as group=option, and set keys as path.key=value. Groups:"""
-
-COMMANDS = """\
-
-Keys
-    seed=1                random seed
-    budget.steps=1e6      end of the run; also .iterations, .minutes
-    budget.return=300     end of the run at this mean return of an evaluation
-    run.dir=FOLDER        folder of the run; resumes the run if there is one
-    resume=last           resume the newest run
-    init_from=RUN         start from the policy of another run
-    compute.workers=4     number of worker processes
-    dry_run=true          print a summary without running
-
-Commands, each with --help
-    python -m platform experiment=es_cartpole       run a complete recipe
-    python -m platform ... --multirun seed=1,2,3    run once for each value
-    python -m platform ... -m hydra/launcher=local  run in parallel; dask, slurm
-    python -m platform ... -m sweep=ppo             search with Optuna
-    python -m platform ... --cfg job                print the configuration
-    python -m paddock.status DIR                    show the progress of runs
-    python -m paddock.evaluate RUN video=FILE.mp4   evaluate the policy
-    python -m paddock.plot DIR... out=FILE.png      plot learning curves
-    python -m paddock.report DIR...                 write an HTML report
-    python -m paddock.compare A B                   compare two methods
-    python -m paddock.rerun RUN                     repeat a run and compare
-    python -m paddock.export RUN FILE.onnx          export the policy to ONNX
-    python -m paddock.upload RUN... track=wandb     upload runs to a tracker
-    python -m paddock.check env=NAME                check for reproducibility
-    python -m paddock.sanity algo=NAME              train on sanity tasks
-    python -m paddock.doctor                        diagnose an installation
-
-More help
-    python -m platform --help env                   list the options of a group
-    python -m platform algo=ppo env=bipedal --help  list the keys of options
-    python -m platform --hydra-help                 list Hydra's flags
-    eval "$(paddock -sc install=bash)"              enable Tab completion
-"""
 
 
 def print_help(arguments: argparse.Namespace) -> None:
@@ -85,12 +41,13 @@ def print_help(arguments: argparse.Namespace) -> None:
 
 
 def _page(groups: Sequence[str], folders: Sequence[Path]) -> str:
-    lines = [_as_started(INTRODUCTION)]
+    lines = []
     for group in groups:
         options = _find_options(group, folders)
         text = f"    {group:10} {len(options):2}  {', '.join(sorted(options))}"
         lines.append(text if len(text) <= PAGE_WIDTH else text[: PAGE_WIDTH - 5].rpartition(" ")[0] + " ...")
-    return "\n".join([*lines, _as_started(COMMANDS) + f"\nConfiguration files: {', '.join(map(str, folders))}"])
+    page = _as_started(read_help("paddock")).rstrip("\n")
+    return page.format(groups="\n".join(lines), folders=", ".join(map(str, folders)))
 
 
 def _find_options(group: str, folders: Sequence[Path]) -> dict[str, Path]:
