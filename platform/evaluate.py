@@ -36,7 +36,7 @@ READERS: Readers = {
     "niche": (int, "a niche's number"),
     "agent": (int, "the number of an agent's niche"),
     "on": (Path, "the folder of a POET run"),
-    "matrix": (Path, "a file *.json, *.csv, *.png, *.pdf or *.svg"),
+    "matrix": (Path, "a file *.json, *.png, *.pdf or *.svg"),
     "players": (read_names, "comma-separated players"),
     "workers": (int, "an integer >= 1"),
     "max_steps": (int, "an integer >= 1"),

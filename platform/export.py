@@ -77,13 +77,7 @@ def export(
 ) -> Export:
     """Export the policy of a run's newest checkpoint to ONNX.
 
-    Args:
-        run: the run's folder, which is only read.
-        path: the file, *.onnx.
-        which: "last", or "best" if the algorithm keeps it.
-        of: name of a policy or agent, in multi-agent runs.
-        niche: number of a POET niche; None for the newest active one.
-        agent: number of the niche whose agent is exported; None for the niche's own.
+    The arguments are those of `python -m paddock.export`; the run's folder is only read.
 
     Raises:
         ExportFailed: the exported policy acts differently; no file is written.

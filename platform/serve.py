@@ -29,8 +29,6 @@ def main() -> int:
 
 
 def _command(arguments: Sequence[str]) -> int:
-    if arguments[:1] == ["status"]:
-        return _status(arguments[1:])
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     with closing(start(arguments)) as server:
         return _wait(server)
@@ -92,16 +90,6 @@ def _wait(server: "EnvironmentServer") -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _status(arguments: Sequence[str]) -> int:
-    try:
-        from .health.server import describe_server, read_status
-    except ImportError as error:
-        raise ConfigError(f"querying a server needs {error.name}: {install('remote')}") from error
-    for line in describe_server(read_status(arguments)):
-        print(line)
-    return 0
 
 
 if __name__ == "__main__":

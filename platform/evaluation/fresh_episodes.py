@@ -82,22 +82,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a run's policy on fresh seeds; the same arguments give bit-identical results.
 
-    Args:
-        run: the run's folder, which is only read; training may still be running.
-        episodes: number of episodes E.
-        seed: episode k depends on (seed, k) alone.
-        which: `last`, or `best` if the algorithm keeps it.
-        max_steps: longer episodes are cut off here.
-        stochastic: sample actions from the policy's distribution.
-        workers: number of worker processes; None evaluates in this process.
-        video: path of an MP4 of episode 0.
-        env: overrides for another environment: `env=NAME`, `env.KEY=VALUE`.
-        niche: number of a POET niche to play in; None is the newest active one.
-        agent: number of the niche whose agent plays.
-        on: another run, whose niche is used.
-
-    Raises:
-        PaddockError: no run, no checkpoint, an argument out of range, or an environment that cannot render.
+    The arguments are the keys of `python -m paddock.evaluate`. The run's folder is only read, and the run may still be
+    running. Without `workers`, this process evaluates.
     """
     seeds = fresh_seeds(seed, episodes)
     check_max_steps(max_steps)

@@ -1,7 +1,5 @@
 """Matches between a run's policies and other players: wins, draws and Elo ratings."""
 
-import csv
-import io
 import itertools
 import json
 import sys
@@ -27,7 +25,7 @@ from ..runs.folder import finite
 from ..tracking.console import LiveLine
 from .players import MatchPlayer, find_players, is_dotted, players_of
 
-FORMATS = (".json", ".csv", ".png", ".pdf", ".svg")
+FORMATS = (".json", ".png", ".pdf", ".svg")
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,16 +101,7 @@ class Matches:
         """
         if suffix == ".json":
             return json.dumps(report, indent=2).encode()
-        return self._csv() if suffix == ".csv" else encode_picture(draw_points(report, ""), suffix)
-
-    def _csv(self) -> bytes:
-        """Write each row player's share of points against each column player, next to its rating."""
-        text, plain = io.StringIO(), self.plain()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["player", "elo", "low", "high", *(player.name for player in self.players)])
-        for player, row in zip(plain["players"], plain["points"], strict=True):
-            writer.writerow([player["name"], *(player.get(key) for key in ("elo", "low", "high")), *row])
-        return text.getvalue().encode()
+        return encode_picture(draw_points(report, ""), suffix)
 
 
 def play_matches(

@@ -395,7 +395,7 @@ def test_closed_folder_hides_no_other_run(status: Main, tmp_path: Path, monkeypa
     [
         (["file"], ["file is not a folder"]),
         (["empty"], ["no run in empty"]),
-        (["empty", "lgo=3"], ["lgo", "'log'"]),
+        (["empty", "trsut=true"], ["trsut", "'trust'"]),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], parts: list[str], status: Main, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Who is let in at a server, to what, and for how much there is room."""
 
-import re
 import shutil
 import socket
 import stat
@@ -63,14 +62,11 @@ def test_there_is_room_for_so_many_and_health_answers_all_the_same(serve: Any) -
         serve(COUNTING, address=server.address)
 
 
-def test_the_doctor_and_status_say_what_a_server_is_at(serve: Any) -> None:
+def test_the_doctor_says_what_a_server_is_at(serve: Any) -> None:
     server = serve(COUNTING)
     with closing(remote(server.address).make(COUNTING)) as venv:
         venv.begin(1)
         venv.step(np.zeros(N, np.int64))
-        lines = list(health.describe_server(health.read_status([server.address])))
-        assert lines[0].startswith("Counting-v0 on vec=serial") and lines[1] == "6 of 12 environments in 1 sessions"
-        assert re.match(r" +6 environments +6 steps  1 streams", lines[2])
         [(_, finding)] = health.check_server(remote(server.address, num_envs=8))
         assert finding.level == "warn" and "6 of 12 environments free" in finding.text
         server._offer["versions"] = {"numpy": "1.0"}
@@ -80,10 +76,8 @@ def test_the_doctor_and_status_say_what_a_server_is_at(serve: Any) -> None:
     [(_, finding)] = health.check_server(remote(server.address))
     assert finding.level == "FAIL" and "cannot be reached" in finding.text
     with pytest.raises(ConfigError, match=r"start it with python -m paddock.serve") as caught:
-        health.read_status([server.address])
+        health.ask(remote(server.address, wait_s=0.0).endpoint())
     assert "\n" not in str(caught.value)
-    with pytest.raises(ConfigError, match="tokenfile is not a key of status; did you mean 'token_file'"):
-        health.read_status([server.address, "tokenfile=x"])
     with pytest.raises(ConfigError, match=r"serve\.adress is not a key of .*; did you mean 'serve\.address'"):
         serving.start(["env=cartpole", "vec=serial", "serve.adress=127.0.0.1:0"])
 
@@ -173,8 +167,8 @@ def test_a_server_for_other_machines_needs_a_token_and_encryption(serve: Any, mo
 
 def test_certificates_are_asked_for_and_checked(serve: Any, keys: Path) -> None:
     server = serve(COUNTING, tls=tls_of(keys, "server"))
-    with pytest.raises(ConfigError, match=r"or add tls.ca=FILE if it uses TLS"):
-        health.read_status([server.address])
+    with pytest.raises(ConfigError, match=r"or set vec.tls.ca=FILE if it uses TLS"):
+        health.ask(remote(server.address, wait_s=0.0).endpoint())
     with closing(remote(server.address, tls=tls_of(keys, "client")).make(COUNTING)) as venv:
         assert venv.begin(1)[0].shape == (N, 3)
     for tls in ({"ca": str(keys / "ca.pem")}, tls_of(keys, "client", ca="other"), {}):
