@@ -104,7 +104,6 @@ def export(
 
 
 def _import(package: str, module: str) -> Any:
-    """Import a module that needs an optional package; raise ConfigError if it is missing."""
     try:
         importlib.import_module(package)
     except ImportError as error:
@@ -113,7 +112,6 @@ def _import(package: str, module: str) -> Any:
 
 
 def _compare(content: bytes, policy: Any, spec: EnvSpec, of: str | None = None) -> Comparison | None:
-    """Compare an ONNX model with the policy; return None without onnxruntime."""
     try:
         runtime = _import("onnxruntime", "onnxruntime")
     except ConfigError:
@@ -181,7 +179,6 @@ def _memory(before: Any, after: Any) -> NDArray[Any]:
 
 
 def _describe(value: Any) -> str:
-    """Format the dtype and shape of an input or output."""
     tensor = value.type.tensor_type
     shape = ", ".join(dimension.dim_param or str(dimension.dim_value) for dimension in tensor.shape.dim)
     helper = importlib.import_module("onnx.helper")

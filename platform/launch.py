@@ -202,7 +202,6 @@ def format_end(path: Path, outcome: Outcome) -> str:
 
 
 def _format_resume(path: Path, sweep: bool = False) -> str:
-    """Return the command that resumes a run of this process."""
     arguments = sys.argv[1:]
     if sweep:
         arguments = [*format_source_arguments(HydraConfig.get()), *HydraConfig.get().overrides.task]

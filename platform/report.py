@@ -63,7 +63,6 @@ def report(folders: Sequence[Path], score: str | None = None, base: Path | None 
 
 
 def _name(folder: Path, root: Path) -> str:
-    """Return a folder's path relative to the report's root, or the name of the root."""
     relative = os.path.relpath(folder, root)
     return root.name if relative == os.curdir else relative
 

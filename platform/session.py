@@ -136,7 +136,6 @@ def _find_servers(experiment: Experiment) -> dict[str, dict[str, str]]:
 
 
 def _check_disk_space(experiment: Experiment) -> None:
-    """Compare the free disk space with what the run will need, if the algorithm can estimate it."""
     if isinstance(experiment.algorithm, ChecksDiskSpace):
         experiment.algorithm.check_disk_space(
             experiment.checkpoints.lacking, measure(experiment.algorithm.state_dict())
@@ -160,7 +159,6 @@ def _run(
     signals: Signals,
     resume: str,
 ) -> Outcome:
-    """Run the loop from the restored state, and record how it ended."""
     start_iteration = int(progress.metrics.get("iteration", 0))
     verb = "resuming" if start_iteration else "running"
     log.info("%s in %s, workers: %s", verb, display_path(folder.path), experiment.pool.describe())
@@ -220,6 +218,5 @@ def _run(
 
 
 def _describe_kept(experiment: Experiment) -> str:
-    """Return from where a run that is killed now would resume."""
     newest = experiment.checkpoints.newest
     return "without a checkpoint yet" if newest is None else f"to resume from iteration {newest}"

@@ -79,13 +79,11 @@ def _command(arguments: Sequence[str]) -> None:
 
 
 def _read_options() -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the mirror sections of each option in conf/track."""
     options = {path.stem: yaml.safe_load(path.read_text()) for path in (CONF / "track").glob("*.yaml")}
     return {name: sections for name, sections in sorted(options.items()) if sections and "defaults" not in sections}
 
 
 def _mirrors_of(run: Path, chosen: Mapping[str, Any] | None, values: Mapping[str, Any]) -> list[Mirror]:
-    """Build the chosen mirrors, by default those in the run's configuration."""
     config = read_config(run)
     add_start_folder_to_path(run)
     check_usable(run, config)

@@ -69,7 +69,6 @@ def compose_grid(arguments: argparse.Namespace) -> Grid | None:
 
 
 def _values(override: Override) -> list[str]:
-    """Expand a sweep override into one override per value."""
     key = override.get_key_element()
     if not override.is_sweep_override():
         return [f"{key}={override.get_value_element_as_str()}"]

@@ -62,7 +62,6 @@ def _describe_group(group: str, options: dict[str, Path]) -> str:
 
 
 def _describe_option(group: str, name: str, folders: Sequence[Path]) -> str:
-    """Return an option's summary, and its keys as key=default with their comments."""
     from rich.console import Console  # slow to import
     from rich.table import Table
 

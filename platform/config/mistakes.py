@@ -64,7 +64,6 @@ def explain(error: Exception, arguments: argparse.Namespace, loader: ConfigLoade
 
 
 def _explain_unknown(key: str, inner: str | None, known: list[str]) -> str:
-    """Return a message about an unknown key, with the key that may be meant."""
     if inner and key in known:
         return f"{key}.{inner} does not exist yet; add it with +{key}.{inner}=..."
     section, _, name = key.rpartition(".")
@@ -83,7 +82,6 @@ def _explain_unknown(key: str, inner: str | None, known: list[str]) -> str:
 
 
 def _known_keys(arguments: argparse.Namespace, loader: ConfigLoader) -> list[str]:
-    """Return the paths of all keys of the chosen options."""
     mode = RunMode.MULTIRUN if getattr(arguments, "multirun", False) else RunMode.RUN
     choices = [word for word in arguments.overrides if loader.get_group_options(word.partition("=")[0])]
     composed = None

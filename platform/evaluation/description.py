@@ -95,7 +95,6 @@ def _name_policy(which: str, result: Evaluation) -> str:
 
 
 def _describe_returns(returns: NDArray[np.float64]) -> str:
-    """Summarize the returns of agents' lives."""
     if not len(returns):
         return "none"
     count = f"{len(returns):,}"

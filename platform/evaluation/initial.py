@@ -51,7 +51,6 @@ def load_initial_policy(experiment: Experiment) -> Origin | None:
 
 
 def _read(source: Path) -> Origin:
-    """Read the policy of a run's newest checkpoint, or the initial policy stored in a run's folder."""
     if source.is_file():
         run = next((str(folder) for folder in source.parents if (folder / "config.yaml").exists()), "a run's folder")
         require(source.name == INITIAL, f"it is a file; use {run}, or a run's {INITIAL}")

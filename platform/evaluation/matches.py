@@ -153,7 +153,6 @@ def play_matches(
 
 
 def _pool(id: str, words: Sequence[str], workers: int | None) -> Pool:
-    """Open a pool of worker processes, or a serial one if `workers` is None."""
     if workers is None:
         return SerialPool()
     dotted = [*([id.partition(":")[0]] if ":" in id else []), *(word for word in words if is_dotted(word))]

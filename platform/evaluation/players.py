@@ -81,7 +81,6 @@ def _find_player(word: str, env: EnvSpec) -> MatchPlayer:
 
 
 def _spaces_by_role(env: EnvSpec) -> list[Any]:
-    """Return the seats, observations and action space of each role."""
     if env.seats == 1:
         return [spaces_of(env)]
     return [(role.seats, role.observations, role.action_space) for role in env.roles]

@@ -96,7 +96,6 @@ def _stored(algorithm: Any, states: Checkpoints, number: int) -> State:
 
 
 def _guarded(check: Callable[[], Finding]) -> Finding:
-    """Return a check's finding, or its exception as a failure."""
     try:
         return check()
     except Exception as error:

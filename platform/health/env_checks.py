@@ -144,7 +144,6 @@ def _next_to_another(spec: EnvSpec, most: int) -> Episode:
 
 
 def _differ(one: Sequence[Episode], other: Sequence[Episode]) -> str:
-    """Describe the first difference between episodes on equal seeds; "" if there is none."""
     for seed, (a, b) in enumerate(zip(one, other, strict=True)):
         if a == b:
             continue

@@ -145,7 +145,6 @@ def _find_broken(world: MultiAgentEnv, seen: Mapping[str, Any], flagged: set[str
 
 
 def _find_misfit(world: MultiAgentEnv, seen: Mapping[str, Any], here: str) -> str:
-    """Describe the first observation that is not in its space; "" if there is none."""
     known = [agent for agent in seen if agent in set(world.possible_agents)]
     wrong = {agent: find_misfit(world.observation_space(agent), seen[agent]) for agent in known}
     return next((f"{here}, {agent}: {what}" for agent, what in wrong.items() if what), "")

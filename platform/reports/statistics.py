@@ -132,7 +132,6 @@ def mean_improvement_interval(
 def _percentiles(
     statistic: Callable[..., Array], samples: Sequence[Array], seed: int, resamples: int
 ) -> tuple[Array, Array]:
-    """Return the bounds of the central `LEVEL` of a statistic over resampled samples [..., R, N]."""
     return _central(_resampled(statistic, samples, np.random.Generator(np.random.Philox(key=seed)), resamples))
 
 

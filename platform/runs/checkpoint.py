@@ -273,7 +273,6 @@ def _pack(state: State) -> bytes:
 
 
 def _encode(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Return a value's JSON data, and add its arrays to `arrays` by their paths."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, np.generic) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:

@@ -45,7 +45,6 @@ def to_series(name: str, values: Sequence[Any]) -> pl.Series:
 
 
 def _read_journal(runs: Sequence[Path], name: str) -> pl.DataFrame:
-    """Read a journal of all runs; the column `run` is the run's index."""
     frames = [pl.DataFrame(schema={"run": pl.Int64, "iteration": pl.Int64, "step": pl.Int64})]
     paths = [run / name for run in runs]
     chunk: dict[int, bytes] = {}

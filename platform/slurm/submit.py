@@ -52,7 +52,6 @@ class SlurmLauncher(SweepLauncher):
         self._copies = {code / str(number) / tree.top.name: tree for number, tree in enumerate(tops.values())}
 
     def _run(self, plans: Sequence[Plan]) -> None:
-        """Submit a batch of jobs."""
         _check_unclaimed(plans)
         try:
             submissions = self.submit(plans)

@@ -151,8 +151,6 @@ def _cluster(recipe: WorkerKeys, logs: Path | None, security: Security) -> Jobs:
 
 
 def _start(cluster: Any, recipe: WorkerKeys) -> None:
-    """Submit the first jobs; raise PoolError if Slurm rejects them."""
-
     async def started() -> None:
         cluster.scale(jobs=recipe.bounds.min)
         await cluster

@@ -85,7 +85,6 @@ def _format_resume_command(folder: Path) -> str | None:
 
 
 def _make_new(path: Path) -> Path:
-    """Create a folder with this name, or with the next free number appended."""
     while True:
         try:
             free = free_path(path)

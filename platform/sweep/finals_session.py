@@ -112,7 +112,6 @@ class FinalsSession:
         return stand(self._finalists, self._scores, self._seed, self._settings.count_held_out(), self._costs)
 
     def _value(self, score: float) -> float | None:
-        """Return a score as a value of the metric; None for a failed run."""
         return self._sign * score if math.isfinite(score) else None
 
     def _path(self, final: Final) -> Path:
@@ -176,7 +175,6 @@ class FinalsSession:
             self._failure = f"every finalist failed: {why}"
 
     def _announce(self) -> None:
-        """Print the rounds decided since the last call."""
         standing = self._standing()
         total = 1 if self._costs else len(self._finalists).bit_length() - 1
         for number, one in enumerate(standing.rounds[self._announced :], self._announced + 1):

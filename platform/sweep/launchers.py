@@ -129,7 +129,6 @@ class SweepLauncher(Launcher):
         return plan_job(self._loader, self._config, overrides, number, copy_of=self.copy_of)
 
     def _run(self, plans: Sequence[Plan]) -> None:
-        """Run jobs in parallel and print a table; raise RunFailed if a run ended before its budget."""
         sweep = Path(self._config.hydra.sweep.dir)
         try:
             _run_all(self.open(), plans, sweep)

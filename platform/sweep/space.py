@@ -158,7 +158,6 @@ def _format(distribution: BaseDistribution) -> str:
 
 
 def _in_order(parameters: Sequence[Parameter]) -> list[Parameter]:
-    """Sort parameters so that each follows the one it depends on."""
     by_name = {one.name: one for one in parameters}
     for one in parameters:
         if one.when is not None:

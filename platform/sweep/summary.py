@@ -61,7 +61,6 @@ def command_of(about: StudySettings, folder: Path, trial: FrozenTrial) -> str:
 
 
 def _measured(finals: dict[str, Any]) -> str:
-    """Return what the finals measured of the winner."""
     runs, iqm, bounds = len(finals["held_out"]), finals["iqm"], finals["interval"]
     if iqm is None:
         return f"winner of {len(finals['finalists'])} finalists"

@@ -151,7 +151,6 @@ class OptunaSweeper(Sweeper):
             raise RunFailed(f"all trials failed; {remedy}")
 
     def _run_finals(self, study: optuna.Study, target: LaunchTarget) -> int | None:
-        """Run the finals, if the settings ask for any; return the signal that stopped them."""
         settings, trials = self._settings, study.get_trials(deepcopy=False)
         limit, held_out = settings.count_finals(), settings.count_held_out()
         maximize = study.directions[0] == optuna.study.StudyDirection.MAXIMIZE
@@ -166,7 +165,6 @@ class OptunaSweeper(Sweeper):
         return self._run(session.run)
 
     def _run(self, run: Callable[[], int | None]) -> int | None:
-        """Run this process's share; raise RunFailed if the folder or the storage cannot be written."""
         try:
             return run()
         except BrokenPipeError:
@@ -211,7 +209,6 @@ class OptunaSweeper(Sweeper):
             print(f"{parameter.name}  {parameter.distribution}{when}")
 
     def _create(self) -> None:
-        """Create the folder and the study if they do not exist."""
         settings = self._settings
         about = StudySettings(
             study=self._name,
@@ -261,7 +258,6 @@ class OptunaSweeper(Sweeper):
         return sampled, plan_job(self._loader, self._config, overrides, trial.number, run, self._copy_of)
 
     def _plan_final(self, number: int, seed: int, run: Path) -> Plan:
-        """Return the plan to run the parameters of a trial with another seed."""
         note = Note.read(self._folder / str(number))
         fixed = [item for item in self._fixed if not item.startswith("seed=")]
         overrides = [*fixed, *(note.overrides if note else ()), f"seed={seed}"]

@@ -62,7 +62,6 @@ class ProcessMirror(RunMirror):
             self._process.kill()
 
     def _describe(self) -> dict[str, Any]:
-        """Return the settings of the process, including facts about the run."""
         return {item.name: getattr(self, item.name) for item in fields(self) if item.init} | {
             "run_dir": str(self.run_dir.absolute()),
             "commit": read_json(self.run_dir / "provenance.json").get("commit"),

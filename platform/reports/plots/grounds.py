@@ -97,7 +97,6 @@ def _describe(life: Life) -> str:
 
 
 def _notes(chosen: Sequence[Life], total: int, stretch: float) -> list[str]:
-    """Return notes that apply to all grounds."""
     lines = ["niche: iterations of its lifetime, last score, and the iteration that solved it"]
     notes = [f"{len(chosen)} of {total} niches"] if len(chosen) < total else []
     notes += [f"heights × {stretch:g}"] if stretch != 1 else []

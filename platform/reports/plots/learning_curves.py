@@ -147,7 +147,6 @@ def _panels(metrics: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _draw_panel(ax: Axes, curves: Sequence[Curve], with_group: bool) -> list[Line2D]:
-    """Plot curves; return the legend entries."""
     metrics = {curve.metric for curve in curves}
     named: list[Line2D] = []
     for k, curve in enumerate(curves):

@@ -81,7 +81,6 @@ def draw_points(matches: Mapping[str, Any], title: str) -> Figure:
 
 
 def _own(matches: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Return the run's own players by population, in order of their iterations."""
     own: dict[str, list[int]] = {}
     for k, player in enumerate(matches["players"]):
         population = player.get("population", "")

@@ -111,7 +111,6 @@ def _steps(ax: Axes, ends: list[tuple[int, int, Span]], name: str, **style: Any)
 
 
 def _leaders(population: PopulationHistory) -> list[tuple[int, int]]:
-    """Return (round, member) of each round with a known leader."""
     columns = population.columns
     rounds, leaders = (columns.get(name, np.empty(0)) for name in ("iteration", "pbt/leader"))
     return [(int(t), int(m)) for t, m in zip(rounds, leaders, strict=False) if np.isfinite(m)]

@@ -93,7 +93,6 @@ def _diagnostics(groups: Sequence[Group]) -> dict[str, list[str]]:
 def _draw(
     title: str, note: str, ax: Axes, groups: Sequence[Group], metrics: Sequence[str], x: str, name: str
 ) -> list[Panel]:
-    """Draw metrics of groups; return a panel if there are values."""
     series = [one for group in groups[:MOST_GROUPS] for metric in metrics for one in _draw_group(ax, group, x, metric)]
     if not series:
         return []

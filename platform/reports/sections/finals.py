@@ -75,7 +75,6 @@ def _draw_scores(
     result: Mapping[str, Any],
     name: str,
 ) -> Picture:
-    """Draw one row per finalist with a dot per run."""
     ax = axes(height_in=max(0.36 * len(shown) + 0.8, 1.8))
     series = []
     for k, number in enumerate(shown):
@@ -97,7 +96,6 @@ def _draw_scores(
 def _draw_front(
     means: Mapping[int, Mapping[str, Any]], shown: Sequence[int], metric: str, cost: str, name: str
 ) -> Picture:
-    """Draw the mean score of each finalist over the mean cost of its runs."""
     ax = axes()
     x, y = (np.array([means[number][key] for number in shown]) for key in (cost, metric))
     ax.plot(x, y, "o", color=BLUE, markersize=5, markeredgewidth=0)

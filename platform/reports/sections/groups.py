@@ -113,7 +113,6 @@ def _show_improvements(groups: Sequence[Group]) -> Section:
 
 
 def _improvement(x: Group, y: Group) -> Cell:
-    """Format the probability of improvement of X over Y."""
     fewest = min(len(x.scores), len(y.scores))
     if x is y or fewest < 2:
         return Cell("–", "" if x is y else "a group has one seed")

@@ -110,7 +110,6 @@ def show_videos(entries: Sequence[Entry]) -> Section:
 
 
 def _find_videos(run: Path) -> list[Path]:
-    """Find the videos in a run's folder, at any depth."""
     found = (Path(here) / name for here, _, files in os.walk(run) for name in files)
     return sorted(path for path in found if path.suffix in VIDEOS and path.is_file())
 

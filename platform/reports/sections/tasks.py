@@ -68,7 +68,6 @@ def normalize(groups: Sequence[Group]) -> list[tuple[Group, Array]]:
 
 
 def _split_settings(group: Group) -> tuple[str, str]:
-    """Return identifiers of a group's environment and of its other settings."""
     settings = sorted(group.entries[0].run.settings.items())
     env, others = ([item for item in settings if item[0].startswith("env.") is want] for want in (True, False))
     return repr(env), repr(others)
