@@ -11,31 +11,16 @@ import numpy as np
 
 from paddock.envs.errors import require
 
-from .config.command import Readers, check_output, parse, run_command, write_output
+from .config.command import Readers, check_output, parse, read_choice, run_command, write_output
 from .reports import statistics
 from .reports.comparison import Comparison, TaskComparison, compare, read_results, store_results
 from .runs.units import short
 
-GATES = ("better", "no_worse")
-
-
-def _read_gate(text: str) -> str:
-    if text not in GATES:
-        raise ValueError(text)
-    return text
-
-
-def _read_versions(text: str) -> str:
-    if text not in ("same", "any"):
-        raise ValueError(text)
-    return text
-
-
 READERS: Readers = {
-    "gate": (_read_gate, " or ".join(GATES)),
+    "gate": (read_choice("better", "no_worse"), "better or no_worse"),
     "score": (str, "the name of a metric"),
     "at": (lambda text: int(float(text)), "a number of environment steps"),
-    "versions": (_read_versions, "same or any"),
+    "versions": (read_choice("same", "any"), "same or any"),
     "json": (Path, "a file *.json"),
 }
 

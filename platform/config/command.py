@@ -185,6 +185,17 @@ def read_flag(text: str) -> bool:
     return text == "true"
 
 
+def read_choice(*allowed: str) -> Callable[[str], str]:
+    """Return a parser of one of several words."""
+
+    def read(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(text)
+        return text
+
+    return read
+
+
 def read_count(text: str) -> int:
     """Parse an integer of at least 1."""
     if (number := int(text)) < 1:

@@ -58,7 +58,7 @@ def interval(
     if scores.shape[-2] < 2:
         nothing = np.full(scores.shape[:-2], np.nan)
         return nothing, nothing
-    return _percentiles(statistic, [scores], seed, resamples)
+    return _central(_resampled(statistic, [scores], _generator(seed), resamples))
 
 
 def performance_profile(
@@ -106,7 +106,7 @@ def improvement_interval(
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     if min(len(x), len(y)) < 2:
         return np.nan, np.nan
-    low, high = _percentiles(improvement, [x, y], seed, resamples)
+    low, high = _central(_resampled(improvement, [x, y], _generator(seed), resamples))
     return float(low), float(high)
 
 
@@ -123,16 +123,14 @@ def mean_improvement_interval(
     Returns:
         (low, high).
     """
-    generator = np.random.Generator(np.random.Philox(key=seed))
+    generator = _generator(seed)
     values = [_resampled(improvement, [x[:, None], y[:, None]], generator, resamples) for x, y in tasks]
     low, high = _central(np.mean(values, axis=0))
     return float(low), float(high)
 
 
-def _percentiles(
-    statistic: Callable[..., Array], samples: Sequence[Array], seed: int, resamples: int
-) -> tuple[Array, Array]:
-    return _central(_resampled(statistic, samples, np.random.Generator(np.random.Philox(key=seed)), resamples))
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=seed))
 
 
 def _central(values: Array) -> tuple[Array, Array]:

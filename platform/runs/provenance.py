@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from .checkpoint import FORMAT, write_atomically
@@ -25,7 +25,6 @@ COMPUTING = {  # modules whose version may change results
     *("brax", "gymnax", "jax", "pgx"),
 }
 RUN_FILES = {"multirun.yaml", "sweep.json", "provenance.json", "submission.json"}  # in folders of sweeps and runs
-START_FILES = ("lock", "config.yaml")  # both are in a run's folder from the start
 CODE = (".py", ".yaml")  # suffixes of untracked files that count as edits
 MAX_NEW_BYTES, MAX_NEW_FILES = 100_000, 1000  # limits on their size and number
 DIFF = ("--no-color", "--no-ext-diff")
@@ -81,20 +80,8 @@ def find_source(folder: Path) -> tuple[str | None, str | None]:
 
 def leave_out_runs(files: Sequence[str], ends: str | tuple[str, ...] = "") -> list[str]:
     """Return the files (relative, with slashes) with one of the suffixes `ends` outside folders of runs and sweeps."""
-    split = [file.rpartition("/") for file in files]
-    run_folders = {folder for folder, _, name in split if name in RUN_FILES}
-    locked, set_up = ({folder for folder, _, name in split if name == one} for one in START_FILES)
-    run_folders |= locked & set_up
-    code = [(folder, file) for (folder, _, _), file in zip(split, files, strict=True) if file.endswith(ends)]
-    outside = {folder for folder in {folder for folder, _ in code} if run_folders.isdisjoint(_with_parents(folder))}
-    return [file for folder, file in code if folder in outside]
-
-
-def _with_parents(folder: str) -> Iterator[str]:
-    while folder:
-        yield folder
-        folder = folder.rpartition("/")[0]
-    yield ""
+    runs = {PurePath(file).parent for file in files if PurePath(file).name in RUN_FILES}
+    return [file for file in files if file.endswith(ends) and runs.isdisjoint(PurePath(file).parents)]
 
 
 def _size(top: str, file: str) -> float:

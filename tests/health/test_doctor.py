@@ -45,7 +45,7 @@ def test_a_bad_argument_is_one_line_before_anything_is_checked(call_command: Mai
 def test_a_failure_sets_the_exit_code(call_command: Main) -> None:
     code, out, _ = call_command("doctor", "run.root=/proc/nowhere", "compute=dask", "compute.address=tcp://127.0.0.1:1")
     assert code == 1
-    assert line_of(out, "disk").startswith("FAIL disk: /proc cannot be written (")
+    assert line_of(out, "disk").startswith("FAIL disk: /proc/nowhere cannot be written (")
     assert line_of(out, "workers").startswith("FAIL workers: compute.address=tcp://127.0.0.1:1 does not respond")
 
 
