@@ -24,7 +24,13 @@ COMPUTING = {  # modules whose version may change results
     *("Box2D", "ale_py", "crafter", "dm_control", "envpool", "minatar", "mujoco"),
     *("brax", "gymnax", "jax", "pgx"),
 }
-RUN_FILES = {"multirun.yaml", "sweep.json", "provenance.json", "submission.json"}  # in folders of sweeps and runs
+RUN_FILES = {
+    "lock",
+    "multirun.yaml",
+    "sweep.json",
+    "provenance.json",
+    "submission.json",
+}  # in folders of sweeps and runs
 CODE = (".py", ".yaml")  # suffixes of untracked files that count as edits
 MAX_NEW_BYTES, MAX_NEW_FILES = 100_000, 1000  # limits on their size and number
 DIFF = ("--no-color", "--no-ext-diff")
