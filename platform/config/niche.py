@@ -34,12 +34,7 @@ def name_niche(section: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def read_recipe(run: str, niche: int) -> dict[str, Any]:
-    """Return the `env` section of a niche.
-
-    Args:
-        run: folder of the POET run, which may still be running.
-        niche: number of an active or archived niche.
-    """
+    """Return the `env` section of an active or archived niche of a POET run, which may still be running."""
     read_config(Path(run))
     recipes = {event["niche"]: event["env"] for event in read_events(Path(run)) if event.get("event") == "birth"}
     require(bool(recipes), f"run={run} has no niches in its events.jsonl; use the folder of a POET run")

@@ -60,12 +60,7 @@ class Option(NamedTuple):
 
 
 def read_option(file: str, folders: Sequence[Path]) -> Option:
-    """Read an option, with what it inherits from other options of its group.
-
-    Args:
-        file: its path in a config folder, such as algo/ppo.yaml.
-        folders: config folders, searched in this order.
-    """
+    """Read an option, such as algo/ppo.yaml, from the first config folder that has it, with what it inherits."""
     path = next((path for path in (folder / file for folder in folders) if path.exists()), None)
     if path is None:
         raise ConfigError(f"{file} does not exist in a config folder; check the defaults lists")

@@ -23,12 +23,7 @@ def find_usual(name: str) -> list[str]:
 
 
 def suggest_key(key: str, known: Iterable[str]) -> str | None:
-    """Suggest keys for one that does not exist: "did you mean 'algo.gamma'?"; None where nothing is near.
-
-    Args:
-        key: its dotted path, as it was written.
-        known: the dotted paths of all keys.
-    """
+    """Suggest keys for one that does not exist: "did you mean 'algo.gamma'?"; None where nothing is near."""
     known = [other for other in known if not _name(other).startswith("_")]
     section, _, name = key.rpartition(".")
     same = [other for other in known if _name(other) == name]

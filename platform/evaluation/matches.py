@@ -93,12 +93,7 @@ class Matches:
         }
 
     def encode(self, suffix: str, report: Mapping[str, Any]) -> bytes:
-        """Return the content of a file of one of `FORMATS`.
-
-        Args:
-            suffix: one of `FORMATS`.
-            report: content of the JSON file, which includes these results.
-        """
+        """Return the content of a file of one of `FORMATS`; `report` is that of the JSON file."""
         if suffix == ".json":
             return json.dumps(report, indent=2).encode()
         return encode_picture(draw_points(report, ""), suffix)

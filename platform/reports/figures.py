@@ -58,14 +58,7 @@ def axes(width_in: float = 4.5, height_in: float = 2.9) -> Axes:
 
 
 def picture(figure: Figure | SubFigure, name: str, label: str, series: Sequence[Series] = ()) -> Picture:
-    """Return a figure as inline SVG.
-
-    Args:
-        figure: the figure.
-        name: unique within the page.
-        label: description for screen readers.
-        series: the data of the first axes; by default, the labelled lines and the images of all axes.
-    """
+    """Return a figure as inline SVG, with the data of `series`, or else of the labelled lines and images of its axes."""
     assert isinstance(figure, matplotlib.figure.Figure)  # not a SubFigure
     buffer = io.StringIO()
     with matplotlib.rc_context(FONT | {"svg.hashsalt": name}):

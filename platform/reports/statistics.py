@@ -19,14 +19,7 @@ CHUNK = 1 << 21  # resampled values in memory at once
 
 
 def interquartile_mean(scores: ArrayLike) -> Array:
-    """Return the mean of the middle half of all scores of all tasks.
-
-    Args:
-        scores: [..., R, N].
-
-    Returns:
-        [...].
-    """
+    """Return the mean of the middle half of all scores of all tasks: [..., R, N] -> [...]."""
     scores = np.asarray(scores, np.float64)
     return np.asarray(scipy.stats.trim_mean(scores.reshape(*scores.shape[:-2], -1), 0.25, axis=-1))
 
@@ -82,12 +75,7 @@ def performance_profile(
 def improvement(x: ArrayLike, y: ArrayLike) -> Array:
     """Return the probability that a run of X scores above one of Y, averaged over tasks; ties count half.
 
-    Args:
-        x: [..., R, N].
-        y: [..., S, N].
-
-    Returns:
-        [...].
+    X is [..., R, N], Y is [..., S, N], and the result [...].
     """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     # Only the U statistic is used, and the asymptotic p-value is cheaper.
@@ -113,16 +101,7 @@ def improvement_interval(
 def mean_improvement_interval(
     tasks: Sequence[tuple[Array, Array]], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> tuple[float, float]:
-    """Return the interval of `improvement`, averaged over tasks with different numbers of runs.
-
-    Args:
-        tasks: scores ([R], [S]) of X and Y on each task.
-        seed: of the resampling.
-        resamples: number of bootstrap samples.
-
-    Returns:
-        (low, high).
-    """
+    """Return the interval of `improvement`, averaged over tasks with scores ([R], [S]) of X and Y."""
     generator = _generator(seed)
     values = [_resampled(improvement, [x[:, None], y[:, None]], generator, resamples) for x, y in tasks]
     low, high = _central(np.mean(values, axis=0))

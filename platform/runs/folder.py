@@ -233,15 +233,7 @@ def holds_run(folder: Path) -> bool:
 
 
 def read_config(path: Path, sections: Sequence[str] = ("algo", "env")) -> dict[str, Any]:
-    """Read the configuration of the run in a folder.
-
-    Args:
-        path: the folder.
-        sections: required sections.
-
-    Raises:
-        FolderError: there is no run, or its configuration is damaged.
-    """
+    """Read the configuration of the run in a folder; raise FolderError without a run that has the sections."""
     try:
         config = yaml.load((path / "config.yaml").read_text(), LOADER)
         if not isinstance(config, dict):

@@ -120,13 +120,7 @@ def write_provenance(path: Path, commit: str | None, command: str | None, extra:
 
 
 def changed_surroundings(old: Mapping[str, Any], modules: Collection[str], on_gpu: bool) -> list[str]:
-    """Describe changes of packages and processors since a run began that may change its results.
-
-    Args:
-        old: the run's provenance; any key may be missing.
-        modules: modules of its environment and algorithm.
-        on_gpu: whether it learns on a GPU.
-    """
+    """Describe changes of packages and processors since a run began (its provenance) that may change its results."""
     used = {_as_package(name) for name in (*(COMPUTING & sys.modules.keys()), *modules)}
     noted = old.get("packages")
     then, here = (

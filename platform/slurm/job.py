@@ -27,12 +27,7 @@ class SlurmJob:
     """Callable for submitit that runs a command and ends the job with its exit code."""
 
     def __init__(self, command: Sequence[str], signal_delay_s: float) -> None:
-        """Store the arguments; the object is pickled and called on another machine.
-
-        Args:
-            command: starts or resumes the run.
-            signal_delay_s: time between Slurm's signal and the time limit.
-        """
+        """Store the command; `signal_delay_s` is the time between Slurm's signal and the time limit."""
         self.command = command
         self.signal_delay_s = signal_delay_s
         self._child: subprocess.Popen[bytes] | None = None

@@ -25,14 +25,7 @@ def require_slurm() -> None:
 def submit_commands(
     folder: Path, commands: Sequence[Sequence[str]], parameters: Mapping[str, Any], max_requeues: int
 ) -> list[Any]:
-    """Submit commands as one array of jobs; return submitit's jobs.
-
-    Args:
-        folder: for submitit's files, on a disk that the nodes share.
-        commands: one per job.
-        parameters: parameters of submitit's SlurmExecutor.
-        max_requeues: maximum number of requeues at the time limit.
-    """
+    """Submit commands as an array of jobs; return submitit's jobs, whose files are in a folder that the nodes share."""
     # Slow to import.
     import submitit
     from submitit.core.utils import FailedJobError, FailedSubmissionError

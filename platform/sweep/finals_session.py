@@ -28,17 +28,7 @@ RETRY_S = 5.0  # between attempts to start a run that another process is running
 
 
 class FinalsSession:
-    """Run the finals of a sweep, or one process's share of them.
-
-    Args:
-        folder: the sweep's folder.
-        settings: keys of the sweeper.
-        target: where runs are started.
-        plan: returns how to start a run of a trial's parameters with a seed.
-        finalists: the trials, the best first.
-        seed: of the search.
-        costs: of the finalists, if cheaper ones are of interest.
-    """
+    """Run the finals of a sweep, or one process's share of them."""
 
     def __init__(
         self,

@@ -69,12 +69,7 @@ def _measured(finals: dict[str, Any]) -> str:
 
 
 def describe_progress(folder: Path, run_states: Sequence[RunState]) -> str:
-    """Describe what a sweep has done, and estimate the time left from the runs that have ended.
-
-    Args:
-        folder: the sweep's folder.
-        run_states: of the runs below it, among others.
-    """
+    """Describe what a sweep has done, and estimate the time left from the runs that have ended."""
     about = StudySettings.read(folder)
     ended = [one for one in run_states if one.state in ("done", "failed") and folder in one.run.parents]
     trials = sum(one.run.parent == folder for one in ended)

@@ -121,14 +121,7 @@ class Journal:
 
 
 class Tracker:
-    """Tracker that writes each row to the journals, then passes it to the console and the mirrors without waiting.
-
-    Args:
-        run_dir: the run's folder; it exists.
-        mirrors: each gets a thread and a bounded queue.
-        start_iteration: the restored iteration, 0 for a fresh run; rows after it are dropped from the journals.
-        console: shows the rows and messages of the mirrors; closed with the tracker.
-    """
+    """Tracker that writes each row to the journals, then passes it to the console and the mirrors without waiting."""
 
     def __init__(self, run_dir: Path, mirrors: Sequence[Mirror], start_iteration: int, console: Console) -> None:
         self._metrics = Journal(run_dir / "metrics.jsonl", start_iteration)

@@ -78,21 +78,7 @@ def draw(
     title: str | None = None,
     size: tuple[float, float] | None = None,
 ) -> Figure:
-    """Plot metrics of runs into a new figure.
-
-    Args:
-        runs: the runs; those that differ only in the seed form a group.
-        x: step, iteration or minutes.
-        y: names of metrics; None for the return.
-        label: names of the groups, in the order of their first runs; None for the settings that differ, and for the
-            best ten groups only, the best first.
-        smooth: number of points in the moving average of a run, >= 1.
-        title: text above the axes; None for algorithm, environment and seeds, "" for no title.
-        size: width and height in inches; None for 8 inches and a height that suits the number of panels.
-
-    Raises:
-        ConfigError: a metric is unknown, nothing has been logged yet, or the number of labels is wrong.
-    """
+    """Plot metrics of runs into a new figure; for the arguments see `paddock.plot`."""
     curves, default = collect(runs, x, y, label, smooth)
     groups = list(dict.fromkeys(curve.group for curve in curves))
     panels = _panels([curve.metric for curve in curves])

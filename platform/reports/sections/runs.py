@@ -115,13 +115,7 @@ def _find_videos(run: Path) -> list[Path]:
 
 
 def list_runs(entries: Sequence[Entry], metric: str, base: Path) -> Section:
-    """Return a table of runs with their states, and the settings in which those of a sweep differ.
-
-    Args:
-        entries: the runs.
-        metric: their score.
-        base: the folder of the page, to which links are relative.
-    """
+    """Return a table of runs with their states, and the settings in which those of a sweep differ."""
     labels = label_runs({entry.run.path: entry.run.config for entry in entries})
     rows = []
     for entry in entries[:MOST_RUNS]:

@@ -34,13 +34,7 @@ MOST_TRIALS = 500  # in a table
 
 
 def describe(folder: Path, name: str, k: int) -> Section:
-    """Return the section about a sweep.
-
-    Args:
-        folder: the sweep.
-        name: its path relative to the report's root.
-        k: its number in the page.
-    """
+    """Return the section about the sweep in a folder; `k` is its number in the page."""
     about, study = StudySettings.read(folder), open_study(folder)
     trials = study.get_trials(deepcopy=False)
     aims = ", ".join(f"{direction} {metric}" for metric, direction in about.objectives.items())
