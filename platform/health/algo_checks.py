@@ -35,15 +35,10 @@ Make = Callable[[Pool], Any]  # returns a new algorithm on a pool
 
 @dataclass(frozen=True)
 class PlayedRun:
-    """Metrics and states of consecutive iterations of an algorithm.
-
-    Attributes:
-        rows: metrics of each iteration.
-        states: state after each iteration, as loaded from a checkpoint.
-    """
+    """Metrics and states of consecutive iterations of an algorithm."""
 
     rows: list[dict[str, Any]]
-    states: list[State]
+    states: list[State]  # after each iteration, as loaded from a checkpoint
 
 
 def check_algo(config: Mapping[str, Any], compute: Mapping[str, Any], iterations: int) -> Findings:

@@ -19,21 +19,13 @@ LIVES = ("episodes", "born", "died", "left", "strayed", "waited", "shown", "chan
 
 @dataclass(frozen=True)
 class Episode:
-    """Record of an episode with random actions.
+    """Record of an episode with random actions."""
 
-    Attributes:
-        digests: of the results of reset and of each step.
-        rewards: of each step, summed over agents.
-        ended: "terminated", "truncated", "raised" (also for unusable results), or "" if it was not finished.
-        wrong: description of the first violation of the spaces, or of the error; "" if there is none.
-        lives: the counters of `LIVES`, and the lowest and highest reward.
-    """
-
-    digests: tuple[bytes, ...]
-    rewards: tuple[float, ...] = field(compare=False)  # NaN is not equal to itself, and digests have them
-    ended: str
-    wrong: str
-    lives: Mapping[str, float] = field(default_factory=dict, compare=False)
+    digests: tuple[bytes, ...]  # of the results of reset and of each step
+    rewards: tuple[float, ...] = field(compare=False)  # summed over agents; NaN is not equal to itself
+    ended: str  # "terminated", "truncated", "raised" (also for unusable results), or "" if it was not finished
+    wrong: str  # the first violation of the spaces, or the error; "" if there is none
+    lives: Mapping[str, float] = field(default_factory=dict, compare=False)  # `LIVES`, lowest and highest reward
 
 
 class SingleAgentEnv:

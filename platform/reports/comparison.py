@@ -88,15 +88,10 @@ class TaskComparison:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Comparison over all common tasks.
+    """Comparison over all common tasks."""
 
-    Attributes:
-        tasks: one comparison per task, sorted by name.
-        reference: B is a table of published means, so that no probability of improvement exists.
-    """
-
-    tasks: list[TaskComparison]
-    reference: bool
+    tasks: list[TaskComparison]  # sorted by name
+    reference: bool  # B is a table of published means, so that no probability of improvement exists
 
     @property
     def same(self) -> bool:

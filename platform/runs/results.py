@@ -1,14 +1,8 @@
 """Read runs as NumPy columns for plots, and folders of runs as Polars data frames for notebooks and reports.
 
-    from paddock.runs.results import read_metrics, read_runs
+from paddock.runs.results import read_metrics, read_runs
 
-    read_runs("multirun/2026-11-21_19-28-20").group_by("algo.name").agg(pl.mean("eval/return_mean"))
-
-The same in plain Polars, for finished runs:
-
-    import glob, polars as pl
-    paths = glob.glob("multirun/*/*/metrics.jsonl")
-    pl.concat([pl.read_ndjson(path).with_columns(run=pl.lit(path)) for path in paths], how="diagonal_relaxed")
+read_runs("multirun/2026-11-21_19-28-20").group_by("algo.name").agg(pl.mean("eval/return_mean"))
 """
 
 import os

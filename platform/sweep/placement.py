@@ -94,13 +94,9 @@ class Running(Protocol):
 
 
 class LaunchTarget(Protocol):
-    """Place where runs are started.
+    """Place where runs are started."""
 
-    Attributes:
-        stays: whether runs outlive this process.
-    """
-
-    stays: bool
+    stays: bool  # whether runs outlive this process
 
     @property
     def slots(self) -> int:

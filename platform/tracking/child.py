@@ -87,15 +87,11 @@ class MirrorProcess:
 
 
 class Inbox:
-    """Child's side: settings, incoming rows, and messages to the user.
-
-    Attributes:
-        killed: whether the run was killed; valid after the last row.
-    """
+    """Child's side: settings, incoming rows, and messages to the user."""
 
     def __init__(self, connection: Connection) -> None:
         self.settings: dict[str, Any] = connection.recv()
-        self.killed = True
+        self.killed = True  # whether the run was killed; valid after the last row
         self._connection = connection
         self._arrived: queue.SimpleQueue[dict[str, float] | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="inbox", daemon=True).start()
