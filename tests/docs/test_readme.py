@@ -277,7 +277,7 @@ def test_the_package_that_extends_it_works(here: Path, monkeypatch: pytest.Monke
     algorithm = (here / "my_package" / "hill_climbing.py").read_text()
     assert len(re.search(r"^class .*?\n\n\n", algorithm, re.M | re.S)[0].splitlines()) <= 40  # type: ignore[index]
     monkeypatch.syspath_prepend(here)
-    assert len(OF_PACKAGE) == 6
+    assert len(OF_PACKAGE) == 7
     for command in OF_PACKAGE:
         words = shlex.split(command)[3:]
         assert call_main(*words, *shrunk(words), f"run.dir={here / str(len(list(here.iterdir())))}") == 0
@@ -315,6 +315,8 @@ def test_the_python_it_shows_runs(page: str, run: Path, here: Path) -> None:
             pytest.importorskip("mpe2")
         if "stable_baselines3" in body:
             pytest.importorskip("stable_baselines3")
+        if "onnxruntime" in body:
+            pytest.importorskip("onnxruntime")
         if "__main__" in body:
             assert _run(body) == "[1, 2, 4, 8, 16] [1, 1, 2, 6, 24]\n"
         else:
