@@ -41,7 +41,6 @@ ARGUMENTS = {
     "algo.population=abc": ["algo.population='abc'", "must be an integer"],
     "algo.hidden_sizes=[a]": ["must be an integer or a list of integers"],
     "algo.hidden_sizes=[1000000,1000000]": ["algo.hidden_sizes=[1000000, 1000000]", "GB of weights", "reduce it"],
-    "algo.noise=white": ["algo.noise='white'", "must be one of philox, table"],
     "algo.normalize_observations=1": ["algo.normalize_observations=1", "must be true or false"],
     "algo.population=7": ["algo.population=7 is odd", "try 8"],
     "algo.sigma=-1": ["algo.sigma=-1 must be positive", "try 0.1"],
