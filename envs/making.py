@@ -85,6 +85,8 @@ def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -
     except UnregisteredEnv as error:
         newest = {re.sub(r"-v\d+$", "", known): known for known in gymnasium.registry}
         close = closest(re.sub(r"-v\d+$", "", id), newest)
+        if DOTTED.fullmatch(id):
+            close, newest = id, {id: ":".join(id.rsplit(".", 1))}
         hint = f"did you mean '{newest[close]}'?" if close else "gymnasium.pprint_registry() lists all"
         raise ConfigError(f"env.id={id} is not a registered Gymnasium environment; {hint}") from error
     except DependencyNotInstalled as error:

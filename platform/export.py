@@ -188,7 +188,7 @@ def _describe(value: Any) -> str:
 def _command(arguments: Sequence[str]) -> None:
     paths, options = parse("export", arguments, READERS)
     usage = "python -m paddock.export RUN FILE.onnx"
-    require(len(paths) == 2, f"export takes RUN and FILE.onnx, got {len(paths)} paths; usage: {usage}")
+    require(len(paths) == 2, f"export takes a run and a file; usage: {usage}")
     made = export(*paths, **options)
     lines = {
         "run": f"{paths[0]}, {options.get('which', 'last')} policy, of iteration {made.iteration:,}",

@@ -27,7 +27,7 @@ def _status(arguments: Sequence[str]) -> None:
     given, _ = parse("paddock.status", arguments, {})
     # The shell expands runs/* to files too.
     folders = [folder for folder in dict.fromkeys(given) if not os.path.isfile(folder)] or given
-    require(bool(folders), "no folder given; see --help")
+    require(bool(folders), "no folder given; usage: python -m paddock.status DIR...")
     run_states = read_run_states(find_runs(*folders))
     within = folders[0] if len(folders) == 1 else Path(os.path.commonpath([folder.absolute() for folder in folders]))
     print_table(within, run_states, SHOWN)

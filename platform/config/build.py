@@ -77,9 +77,7 @@ def _check(
             value = int(value)
         if not _fits(value, hints.get(name)):
             key = f"{at}{name.removesuffix('_')}"  # `return_` stands for the key `return`
-            listed = not isinstance(value, list) and _fits([value], hints[name])
-            example = f", such as {key}=[{value}]" if listed else ""
-            raise ConfigError(f"{key}={value!r} must be {_describe(hints[name])}{example}")
+            raise ConfigError(f"{key}={value!r} must be {_describe(hints[name])}{_example(key, value, hints[name])}")
         values[name] = tuple(value) if isinstance(value, list) else value
     for name in known:
         needed = named[name].default is inspect.Parameter.empty
@@ -144,10 +142,21 @@ def _describe(hint: Any) -> str:
         return "a mapping"
     if isinstance(kind, type) and issubclass(kind, Sequence):
         items = _items(arguments)
-        plural = {int: "integers", float: "numbers", str: "strings"}
-        known = len(items) == 1 and items[0] in plural
-        return f"a list of {plural[items[0]]}" if known else "a list"
+        plural = {int: "integers", float: "numbers", str: "strings", Mapping: "mappings"}
+        item = typing.get_origin(items[0]) or items[0] if len(items) == 1 else None
+        return f"a list of {plural[item]}" if item in plural else "a list"
     return str(hint)
+
+
+def _example(key: str, value: Any, hint: Any) -> str:
+    """Return the value as an element of a list or as the class of a mapping, if the hint takes that."""
+    if not isinstance(value, list) and _fits([value], hint):
+        return f", such as {key}=[{value}]"
+    if isinstance(value, str) and _fits({}, hint):
+        return f", such as '{key}={{_target_: {value}}}'"
+    if isinstance(value, list) and value and isinstance(value[0], str) and _fits([{}], hint):
+        return f", such as '{key}=[{{_target_: {value[0]}}}]'"
+    return ""
 
 
 def _items(arguments: Sequence[Any]) -> list[Any]:

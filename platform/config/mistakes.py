@@ -27,8 +27,8 @@ def explain(error: Exception, arguments: argparse.Namespace, loader: ConfigLoade
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, option = str(error.missing_cfg_file).rpartition("/")
         hint = nearest(option, error.options)
-        if group == "env" and re.search(r"-v\d+$", option):
-            hint += f" (for a Gymnasium id use env=gymnasium env.id={option})"
+        if group == "env" and re.search(r"-v\d+$|:", option):
+            hint += f" (for a Gymnasium id or a class use env=gymnasium env.id={option})"
         return ConfigError(f"{group}={option} is not an option of {group}; {hint}")
     if isinstance(error, OverrideParseException):
         remedy = "write key=value, lists as [1,2], and special characters in quotes"
@@ -57,9 +57,10 @@ def explain(error: Exception, arguments: argparse.Namespace, loader: ConfigLoade
         return ConfigError(one_line(error))
     inner = re.search(r"Key '([^']+)' is not in struct", text)
     key, known = unknown.group(2), _known_keys(arguments, loader)
-    group, _, option = key.rpartition(".")[0].partition(".")
-    if group in known and option in loader.get_group_options(group) and f"{group}.{option}" not in known:
-        return ConfigError(f"{key} belongs to {group}={option}; add that option")
+    for meant in (key, *find_usual(key.rpartition(".")[2])):
+        group, _, option = meant.rpartition(".")[0].partition(".")
+        if group in known and option in loader.get_group_options(group) and f"{group}.{option}" not in known:
+            return ConfigError(f"{meant} belongs to {group}={option}; add that option")
     return ConfigError(_explain_unknown(key, inner and inner.group(1), known))
 
 

@@ -260,8 +260,8 @@ def _compare_reference(a: TaskResult, reference: Reference, at: int | None) -> T
 
 def _scores(result: TaskResult, at: int | None) -> tuple[Array, int]:
     """Return the scores [R] of all seeds, and their median number of steps."""
-    few = f"{result.task} has {len(result.seeds)} seeds; a comparison needs at least {MIN_SEEDS} a side"
-    require(len(result.seeds) >= MIN_SEEDS, few)
+    few = f"{result.task} has too few seeds on one side ({len(result.seeds)} of at least {MIN_SEEDS})"
+    require(len(result.seeds) >= MIN_SEEDS, f"{few}; run more with --multirun seed=1,2,3")
     steps, values = zip(*(seed.at(at) for seed in result.seeds), strict=True)
     return np.array(values, np.float64), int(np.median(steps))
 

@@ -317,9 +317,11 @@ def _check_same(path: Path, config: Mapping[str, Any]) -> None:
     changed = [change for change in changed_keys(old, config) if change not in moved]
     if not changed:
         return
+    remedy = "use the run's values, or another"
     if len(changed) > MAX_CHANGES:  # usually another algorithm, whose _target_ comes first
         changed[MAX_CHANGES:] = [f"and {len(changed) - MAX_CHANGES} more"]
-    remedy = f"use the run's values, or another run.dir= (init_from={path} starts from its policy)"
+        remedy = "to resume, repeat the command in its provenance.json, or use another"
+    remedy += f" run.dir= (init_from={path} starts from its policy)"
     raise ConfigError(f"run.dir={path} holds a run with another configuration: {', '.join(changed)}; {remedy}")
 
 
