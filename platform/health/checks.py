@@ -1,14 +1,12 @@
 """Checks of `paddock.doctor` that need the installed packages; each tries the component itself."""
 
 import importlib.metadata
-import netrc
 import os
 import shutil
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -83,14 +81,12 @@ def check_wandb() -> Finding:
     mode = os.environ.get("WANDB_MODE", "online")
     if mode != "online":
         return Finding("ok", f"{version}, WANDB_MODE={mode}")
-    host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
-    try:
-        known = netrc.netrc(os.environ.get("NETRC")).authenticators(host) is not None
-    except (OSError, netrc.NetrcParseError):
-        known = False
-    if not known and not os.environ.get("WANDB_API_KEY"):
+    from requests.utils import get_netrc_auth  # which wandb installs
+
+    url = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+    if get_netrc_auth(url) is None and not os.environ.get("WANDB_API_KEY"):
         return Finding("warn", f"{version}, no API key, so track=wandb works offline", "run `wandb login` to sync")
-    return Finding("ok", f"{version}, API key for {host}")
+    return Finding("ok", f"{version}, API key for {url}")
 
 
 def check_slurm() -> Finding:
