@@ -55,15 +55,9 @@ def plan_job(
     run: Path | None = None,
     copy_of: Callable[[Path], Path | None] = lambda path: None,
 ) -> Plan:
-    """Return the plan of one job.
+    """Return the plan of one job, in the run folder of its configuration or another.
 
-    Args:
-        loader: Hydra's config loader of the sweep.
-        sweep: the configuration with the `hydra` section.
-        overrides: overrides of the job.
-        number: index of the job.
-        run: the run folder; None for the one in the configuration.
-        copy_of: maps a local path to the job's copy of it; None if the job uses the path itself.
+    `copy_of` maps a local path to the job's copy of it; None if the job uses the path itself.
     """
     config = sweep
     if run is None or sweep.hydra.job.env_set:

@@ -38,14 +38,9 @@ VIOLATED = 1e300  # constraint value of a missing metric
 
 
 class SweepSession:
-    """One process's share of a sweep.
+    """One process's share of a sweep; trial n has the subfolder n.
 
-    Args:
-        study: the stored study.
-        folder: the sweep's folder; trial n has the subfolder n.
-        settings: keys of the sweeper.
-        target: where trials are started.
-        plan: samples the missing parameters of a trial; returns its overrides and how to start it.
+    `plan` samples the missing parameters of a trial, and returns its overrides and how to start it.
     """
 
     def __init__(
