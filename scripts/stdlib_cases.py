@@ -7,6 +7,7 @@ the cases that neither need a fork nor shared memory pass.
 import argparse
 import signal
 import sys
+import traceback
 import unittest
 from collections import Counter
 from pathlib import Path
@@ -39,7 +40,7 @@ class Result(unittest.TestResult):
     def addFailure(self, test, error):  # noqa: N802
         """Count a case that failed."""
         self.counts[test.group, "failed"] += 1
-        text = self._exc_info_to_string(error, test).strip()
+        text = "".join(traceback.format_exception(*error)).strip()
         self.reasons[test.id().partition(".")[2]] = text.rpartition("\n")[2]
 
     addError = addFailure  # noqa: N815
@@ -74,7 +75,7 @@ def count(compute: str, workers: int, pattern: str) -> bool:
     suite, result = unittest.TestSuite(), Result()
     for case in stdlib_cases.CASES:
         found = unittest.defaultTestLoader.loadTestsFromTestCase(case)
-        suite.addTests(test for test in found if pattern in test.id())
+        suite.addTests(test for test in found if pattern in test.id())  # type: ignore[union-attr]
     with cluster(compute, **({} if compute == "local" else {"workers": workers})), stdlib_cases.ours():
         suite.run(result)
     print(f"\n{compute:12}" + "".join(f"{outcome:>9}" for outcome in OUTCOMES))

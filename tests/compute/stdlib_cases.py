@@ -4,18 +4,17 @@ Cases that need shared memory or a fork are skipped. Those that use names of `mu
 """
 
 import contextlib
+import importlib
 import multiprocessing.connection
 import unittest
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from test import _test_multiprocessing as cases
-
 from paddock import compute
 
-NAMES = ("BoundedSemaphore", "Condition", "Event", "JoinableQueue", "Lock", "Manager", "Pipe", "Process", "Queue")
-NAMES = (*NAMES, "RLock", "Semaphore", "SimpleQueue", "Value", "active_children")
+cases: Any = importlib.import_module("test._test_multiprocessing")
+NAMES = [name for name in dir(compute) if name in multiprocessing.__all__ and name != "Pool"]
 SHARED_MEMORY = ("test_rawvalue", "test_getobj_getlock")
 FORKSERVER = ("test_forkserver_sigint", "test_forkserver_sigkill")
 
@@ -26,7 +25,7 @@ def ours() -> Iterator[None]:
     before = multiprocessing.get_start_method(allow_none=True)
     multiprocessing.set_start_method("spawn", force=True)
     names = {name: getattr(compute, name) for name in NAMES}
-    managers = {"MyManager": FooManager, "QueueManager": QueueManager, "QueueManager2": QueueClient}
+    managers: dict[str, Any] = {"MyManager": FooManager, "QueueManager": QueueManager, "QueueManager2": QueueClient}
     with mock.patch.multiple(multiprocessing, **names), mock.patch.multiple(cases, _UpperCaser=UpperCaser, **managers):
         yield
     multiprocessing.set_start_method(before, force=True)

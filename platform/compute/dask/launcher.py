@@ -68,7 +68,8 @@ class RemoteChild:
         if not self._connected.wait(START_S) or self._remote is None:
             server.unlink(None, key)
             self._finish()
-            cause = self._task.exception() if self._task.status == "error" else f"it cannot reach {server.address}"
+            failed = self._task.status == "error"
+            cause = self._task.exception() if failed else f"it cannot reach {server.address!r}"
             raise PoolError(f"worker {worker} cannot start a process: {cause}; see its log")
 
     def wait(self) -> int:

@@ -27,7 +27,8 @@ class BaseManager(multiprocessing.managers.BaseManager):
         **rest: Any,
     ) -> None:
         """Describe the manager with the arguments of the standard class; `start`, `connect` or `get_server` follows."""
-        super().__init__(address, authkey, serializer, ctx or SimpleNamespace(Process=ServerProcess), **rest)
+        context: Any = ctx or SimpleNamespace(Process=ServerProcess)
+        super().__init__(address, authkey, serializer, context, **rest)
 
 
 class SyncManager(BaseManager, multiprocessing.managers.SyncManager):

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from multiprocessing import heap, popen_spawn_posix, util
-from multiprocessing.context import set_spawning_popen  # type: ignore[attr-defined]
+from multiprocessing.context import set_spawning_popen
 from typing import Any
 
 from paddock.algos.pool.pickling import dump_by_value
@@ -23,7 +23,7 @@ from .pipes import Pipe as Pipe  # ends of pipes are pickled as defined there
 
 _clusters: list[Any] = []  # in use, the last one now
 
-copyreg.pickle(heap.Arena, heap.reduce_arena)  # type: ignore[attr-defined]  # shared memory, by its file descriptor
+copyreg.pickle(heap.Arena, heap.reduce_arena)  # shared memory, by its file descriptor
 
 
 class Process(multiprocessing.process.BaseProcess):
@@ -45,6 +45,8 @@ class Popen(popen_spawn_posix.Popen):
         links: keys of connections that it may open.
     """
 
+    _fds: list[int]
+
     def __init__(self, process_obj: Process) -> None:
         """Start the process."""
         self.remote = bool(_clusters)
@@ -54,7 +56,7 @@ class Popen(popen_spawn_posix.Popen):
         super().__init__(process_obj)
 
     def _launch(self, process_obj: Process) -> None:
-        setup = {"name": process_obj.name, "argv": sys.argv, "path": sys.path, "folder": os.getcwd()}
+        setup: dict[str, Any] = {"name": process_obj.name, "argv": sys.argv, "path": sys.path, "folder": os.getcwd()}
         setup["authkey"] = bytes(multiprocessing.process.current_process().authkey)
         set_spawning_popen(self)
         try:
