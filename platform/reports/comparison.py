@@ -6,8 +6,9 @@ Intervals come from a stratified bootstrap over seeds (Agarwal et al. 2021, arXi
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -158,7 +159,13 @@ def compare(
     theirs = read_results(b, score)
     pairs = [pair for result in ours if (pair := _find_pair(result, ours, theirs, b))]
     require(bool(pairs), f"no common task: {a} has {_list(ours)}, and {b} has {_list(theirs)}")
-    return Comparison([_compare_task(one, other, at, versions) for one, other in pairs], False)
+    counts = Counter(one.task for one, _ in pairs)
+    tasks = [_compare_task(one, other, at, versions) for one, other in pairs]
+    named = [
+        replace(task, task=f"{task.task}, {one.settings.get('algo.name')}") if counts[task.task] > 1 else task
+        for task, (one, _) in zip(tasks, pairs, strict=True)
+    ]
+    return Comparison(named, False)
 
 
 def read_results(source: str | os.PathLike[str], score: str | None = None) -> list[TaskResult]:
@@ -241,7 +248,12 @@ def _compare_task(a: TaskResult, b: TaskResult, at: int | None, versions: str) -
     # Rounds of different sizes end a few steps apart.
     apart = f"{a.task} has {steps_a:,} steps in A and {steps_b:,} in B; compare at a common length with at=STEPS"
     require(abs(steps_a - steps_b) <= 0.02 * max(steps_a, steps_b), apart)
-    keys = sorted(a.settings.keys() | b.settings.keys())
+    other = a.settings.get("algo.name") != b.settings.get("algo.name")  # whose keys have nothing in common
+    keys = sorted(
+        key
+        for key in a.settings.keys() | b.settings.keys()
+        if not (other and key.startswith("algo.") and key != "algo.name")
+    )
     differences = [
         f"{key}: {format_value(a.settings.get(key))} and {format_value(b.settings.get(key))}"
         for key in keys

@@ -121,9 +121,9 @@ class SweepSettings:
 
     def count_held_out(self) -> int:
         """Return on how many held-out seeds the winner is measured."""
-        if self.held_out is not None or len(self.objectives) > 1:
-            return self.held_out or 0
-        return 5
+        if self.held_out is not None:
+            return self.held_out
+        return 5 if self.count_finals() else 0
 
     @property
     def pruner_options(self) -> Mapping[str, Any]:
