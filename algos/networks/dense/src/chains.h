@@ -123,14 +123,17 @@ static void chain_forward(
     }
 }
 
-/* onto[i][v] += sum over rows of a[row * stride + i] * grad[row * wide + v], in row order. */
+/* Add the sum over rows of a[row * stride + i] * grad[row * wide + v] to onto[i][v], in row order. `onward`: the sum
+ * starts from `onto`; otherwise from 0, and `fresh` overwrites `onto`. */
 INLINE void gradient_tile(
-    const float *a, size_t stride, const float *grad, size_t wide, float *onto, int count, int tall, int vectors
+    const float *a, size_t stride, const float *grad, size_t wide, float *onto, int count, int onward, int fresh,
+    int tall, int vectors
 )
 {
     vf sum[TILE_ROWS][TILE_VECTORS];
     for (int i = 0; i < tall; i++)
-        for (int v = 0; v < vectors; v++) sum[i][v] = *(const vf_row *)(onto + i * wide + v * LANES);
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = onward ? (vf)*(const vf_row *)(onto + i * wide + v * LANES) : splat(0);
     for (int row = 0; row < count; row++, a += stride, grad += wide) {
         vf other[TILE_VECTORS];
         for (int v = 0; v < vectors; v++) other[v] = *(const vf_row *)(grad + v * LANES);
@@ -138,7 +141,22 @@ INLINE void gradient_tile(
             for (int v = 0; v < vectors; v++) sum[i][v] += a[i] * other[v];
     }
     for (int i = 0; i < tall; i++)
-        for (int v = 0; v < vectors; v++) *(vf_row *)(onto + i * wide + v * LANES) = sum[i][v];
+        for (int v = 0; v < vectors; v++) {
+            vf_row *to = (vf_row *)(onto + i * wide + v * LANES);
+            *to = onward || fresh ? sum[i][v] : (vf)*to + sum[i][v];
+        }
+}
+
+/* The same for `inputs` weight rows, tile by tile. */
+INLINE void gradient_tiles(
+    const float *a, size_t stride, const float *grad, size_t wide, float *onto, int count, int onward, int fresh,
+    int inputs, int vectors
+)
+{
+    int i = 0;
+    for (; i + TILE_ROWS <= inputs; i += TILE_ROWS)
+        gradient_tile(a + i, stride, grad, wide, onto + i * wide, count, onward, fresh, TILE_ROWS, vectors);
+    for (; i < inputs; i++) gradient_tile(a + i, stride, grad, wide, onto + i * wide, count, onward, fresh, 1, vectors);
 }
 
 /* Accumulate a layer's weight gradient over a block of sparse rows. */
@@ -164,17 +182,8 @@ static void weights_gradient(
     if (layer->sparse) scatter_layer(pass, layer, grad, count, onto);
     for (int j = 0; !layer->sparse && j < wide;) {
         const int many = j + TILE_VECTORS * LANES <= wide;
-        int i = 0;
-#define TILE(tall, vectors) \
-    gradient_tile(in + i, stride, grad + j, wide, onto + (size_t)i * wide + j, count, tall, vectors)
-        if (many) {
-            for (; i + TILE_ROWS <= layer->in; i += TILE_ROWS) TILE(TILE_ROWS, TILE_VECTORS);
-            for (; i < layer->in; i++) TILE(1, TILE_VECTORS);
-        } else {
-            for (; i + TILE_ROWS <= layer->in; i += TILE_ROWS) TILE(TILE_ROWS, 1);
-            for (; i < layer->in; i++) TILE(1, 1);
-        }
-#undef TILE
+        if (many) gradient_tiles(in, stride, grad + j, wide, onto + j, count, 1, 0, layer->in, TILE_VECTORS);
+        else gradient_tiles(in, stride, grad + j, wide, onto + j, count, 1, 0, layer->in, 1);
         j += many ? TILE_VECTORS * LANES : LANES;
     }
     float *bias = onto + (size_t)layer->in * wide;

@@ -70,29 +70,7 @@ static void tape_backward(
     }
 }
 
-/* onto[i][v] += sum over rows of a[row * stride + i] * grad[row * wide + v]; `fresh`: overwrite. */
-INLINE void shard_tile(
-    const float *a, size_t stride, const float *grad, size_t wide, float *onto, int count, int fresh, int tall,
-    int vectors
-)
-{
-    vf sum[TILE_ROWS][TILE_VECTORS];
-    for (int i = 0; i < tall; i++)
-        for (int v = 0; v < vectors; v++) sum[i][v] = splat(0);
-    for (int row = 0; row < count; row++, a += stride, grad += wide) {
-        vf other[TILE_VECTORS];
-        for (int v = 0; v < vectors; v++) other[v] = *(const vf_row *)(grad + v * LANES);
-        for (int i = 0; i < tall; i++)
-            for (int v = 0; v < vectors; v++) sum[i][v] += a[i] * other[v];
-    }
-    for (int i = 0; i < tall; i++)
-        for (int v = 0; v < vectors; v++) {
-            vf_row *to = (vf_row *)(onto + i * wide + v * LANES);
-            *to = fresh ? sum[i][v] : (vf)*to + sum[i][v];
-        }
-}
-
-/* The same for a layer with one output; one SIMD lane per weight, of which `tall` are used. */
+/* `gradient_tile` for a layer with one output; one SIMD lane per weight, of which `tall` are used. */
 INLINE void single_tile(
     const float *a, size_t stride, const float *grad, size_t wide, float *onto, int count, int fresh, int tall
 )
@@ -108,32 +86,25 @@ static void chunk_gradient(
 )
 {
     const size_t wide = chunk->wide;
-    const int shards = count_shards(rows), biased = chunk->last > chunk->layer->in, last = chunk->last - biased;
+    const int shards = count_shards(rows), biased = chunk->last > chunk->layer->in;
+    const int inputs = chunk->last - biased - chunk->first;
     float *onto = gradient + chunk->at;
     for (int j = 0; j < chunk->wide;) {
         const int many = j + TILE_VECTORS * LANES <= chunk->wide;
         for (int p = 0; p < shards; p++) {
             const int64_t first = shard_start(rows, shards, p);
             const int count = (int)(shard_start(rows, shards, p + 1) - first);
-            const float *a = in + first * stride, *grad_j = grad + first * wide + j;
-            int i = chunk->first;
-#define TILE(tall, vectors) \
-    shard_tile(a + i, stride, grad_j, wide, onto + (i - chunk->first) * wide + j, count, p == 0, tall, vectors)
+            const float *a = in + first * stride + chunk->first, *grad_j = grad + first * wide + j;
             if (chunk->layer->out == 1 && stride == (size_t)chunk->layer->wide_in) {
-                for (; i < last; i += LANES) {
-                    const int tall = last - i < LANES ? last - i : LANES;
-                    single_tile(a + i, stride, grad_j, wide, onto + (i - chunk->first) * wide, count, p == 0, tall);
+                for (int i = 0; i < inputs; i += LANES) {
+                    const int tall = inputs - i < LANES ? inputs - i : LANES;
+                    single_tile(a + i, stride, grad_j, wide, onto + i * wide, count, p == 0, tall);
                 }
-            } else if (many) {
-                for (; i + TILE_ROWS <= last; i += TILE_ROWS) TILE(TILE_ROWS, TILE_VECTORS);
-                for (; i < last; i++) TILE(1, TILE_VECTORS);
-            } else {
-                for (; i + TILE_ROWS <= last; i += TILE_ROWS) TILE(TILE_ROWS, 1);
-                for (; i < last; i++) TILE(1, 1);
-            }
-#undef TILE
+            } else if (many)
+                gradient_tiles(a, stride, grad_j, wide, onto + j, count, 0, p == 0, inputs, TILE_VECTORS);
+            else gradient_tiles(a, stride, grad_j, wide, onto + j, count, 0, p == 0, inputs, 1);
             for (int v = 0; biased && v < (many ? TILE_VECTORS : 1); v++) {
-                vf sum = splat(0), *to = (vf *)(onto + (last - chunk->first) * wide + j + v * LANES);
+                vf sum = splat(0), *to = (vf *)(onto + inputs * wide + j + v * LANES);
                 for (int b = 0; b < count; b++) sum += *(const vf *)(grad_j + b * wide + v * LANES);
                 *to = p == 0 ? sum : *to + sum;
             }
