@@ -18,15 +18,15 @@ from paddock.algos.common.divergence import Diverged
 from paddock.algos.learning.offpolicy.learners.dense_actor_critic import DenseActorCritic
 from paddock.algos.learning.replay.batch import Batch
 from paddock.algos.networks.architecture import Architecture
-from paddock.algos.networks.dense import compiled, compiled_actor_critic
+from paddock.algos.networks.dense import actor_critic, compiled
 from paddock.algos.networks.dense.actor_critic import (
     ActorCriticObjective,
     ActorCriticShape,
+    CompiledActorCritic,
     DeterministicPolicy,
     SoftPolicy,
     Transitions,
 )
-from paddock.algos.networks.dense.compiled_actor_critic import CompiledActorCritic
 from paddock.algos.networks.dense.init import init_uniform
 from paddock.algos.networks.flat import Activation
 from paddock.algos.networks.heads import make_head
@@ -259,7 +259,7 @@ def backends(
     """Every instruction set of this processor, on several numbers of threads."""
     state = first_state(shape, objective)
     monkeypatch.setattr(compiled, "usable_cores", lambda: most_threads)
-    monkeypatch.setattr(compiled_actor_critic, "MIN_WORK", 1)
+    monkeypatch.setattr(actor_critic, "MIN_WORK", 1)
     for name in library.available():
         monkeypatch.setenv(library.SET_VARIABLE, name)
         for threads in range(1, most_threads + 1):

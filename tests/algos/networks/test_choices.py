@@ -21,10 +21,10 @@ from test_actor_critic import (  # type: ignore[import-not-found]  # pytest puts
 from paddock.algos.networks.dense.actor_critic import (
     ActorCriticObjective,
     ActorCriticShape,
+    CompiledActorCritic,
     SoftPolicy,
     Transitions,
 )
-from paddock.algos.networks.dense.compiled_actor_critic import CompiledActorCritic
 from paddock.algos.networks.flat import Activation
 
 LEARNED = SoftPolicy(0.3, learned=True, target_entropy=0.9)

@@ -17,10 +17,10 @@ from paddock.algos.networks.dense.actor_critic import (
     REPORTED,
     ActorCriticObjective,
     ActorCriticShape,
+    CompiledActorCritic,
     SoftPolicy,
     Transitions,
 )
-from paddock.algos.networks.dense.compiled_actor_critic import CompiledActorCritic
 from paddock.algos.networks.dense.init import init_uniform
 
 

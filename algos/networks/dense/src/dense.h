@@ -85,7 +85,7 @@ struct adam {
     float epsilon, momentum_decay, variance_decay;
 };
 
-/* Settings of an actor and one or two critics; mirrored by algos/networks/dense/compiled_actor_critic.py. */
+/* Settings of an actor and one or two critics; mirrored by algos/networks/dense/actor_critic.py. */
 struct actor_critic_settings {
     /* Layer widths. A soft actor outputs means, then log standard deviations; or, for discrete actions, logits, and its
      * critics one value per action. */
