@@ -15,7 +15,7 @@ from paddock.algos.networks.flat import FlatPolicy
 from paddock.algos.networks.heads import Categorical, LeafHead, Numbers
 from paddock.envs.native import library
 from paddock.envs.native.networks import Network, Normalizer
-from paddock.envs.native.steps import Sampling, StepPlayer, Steps, StochasticNetwork
+from paddock.envs.native.steps import Sampling, StepPlayer, StochasticNetwork
 from paddock.envs.native.vector import NativeVectorEnv
 from paddock.envs.vector import VectorEnv
 
@@ -84,14 +84,14 @@ def _head_of(architecture: Architecture) -> LeafHead | None:
     return head if not inputs.legal_width or features.legal >= 0 else None
 
 
-def make_player(architecture: Architecture, venv: VectorEnv) -> "Player | None":
+def make_player(architecture: Architecture, venv: VectorEnv) -> StepPlayer | None:
     """Return a native player; None if environments, network or actions are unsupported."""
     network = stochastic_network(architecture)
     if network is None or not isinstance(venv, NativeVectorEnv) or venv.seats > 1:
         return None
     if library.describe(venv.task.name).row_bytes and architecture.inputs.sparse is None:
         return None
-    return Player(architecture, StepPlayer(venv, network))
+    return StepPlayer(venv, network)
 
 
 def stochastic_network(architecture: Architecture) -> StochasticNetwork | None:
@@ -109,20 +109,3 @@ def stochastic_network(architecture: Architecture) -> StochasticNetwork | None:
         sampling = cast(Sampling, head.native_sampler)
         return StochasticNetwork(layout, activation, sampling, low, half, high, head.log_half)
     return None
-
-
-class Player:
-    """Policy that plays native environments like `DenseActor`, without Python between steps."""
-
-    def __init__(self, architecture: Architecture, player: StepPlayer) -> None:
-        self._log_stds = architecture.head.num_log_std
-        self._player = player
-
-    def load(self, weights: Weights) -> None:
-        """Load the weights of a policy version."""
-        log_std, rest = np.split(weights.parameters, [self._log_stds])
-        self._player.load(rest, log_std, weights.normalizer)
-
-    def play(self, noise: NDArray[np.float32]) -> Steps:
-        """See `StepPlayer.play`."""
-        return self._player.play(noise)

@@ -58,7 +58,8 @@ class Collector:
 
     def _play(self, weights: Weights, noise: NDArray[np.float32]) -> Steps:
         assert self._player is not None
-        self._player.load(weights)
+        log_std, layers = np.split(weights.parameters, [self._config.architecture.head.num_log_std])
+        self._player.load(layers, log_std, weights.normalizer)
         steps = self._player.play(noise)
         if self._config.exploration:
             steps.logprob[:] = 0
