@@ -1,8 +1,4 @@
-"""Optimizers of evolution strategies: Adam, SGD with momentum, ClipUp.
-
-All are immutable: `step` returns the parameter update and the next optimizer. To add an optimizer, write a class and
-register it in OPTIMIZERS.
-"""
+"""Optimizers of evolution strategies, immutable: Adam, SGD with momentum, ClipUp; OPTIMIZERS registers them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -59,11 +55,6 @@ class SGD:
     velocity: Floats  # [P]
     updates: int
 
-    @classmethod
-    def fresh(cls, size: int) -> "SGD":
-        """Return SGD before its first step, for P = size parameters."""
-        return cls(np.zeros(size), 0)
-
     def step(self, gradient: Floats, learning_rate: float) -> tuple[Floats, "SGD"]:
         """Return the change [P] that one step makes, and the optimizer after it."""
         velocity = MOMENTUM * self.velocity + gradient
@@ -77,11 +68,6 @@ class ClipUp:
     velocity: Floats  # [P], the last update
     updates: int
 
-    @classmethod
-    def fresh(cls, size: int) -> "ClipUp":
-        """Return ClipUp before its first step, for P = size parameters."""
-        return cls(np.zeros(size), 0)
-
     def step(self, gradient: Floats, learning_rate: float) -> tuple[Floats, "ClipUp"]:
         """Return the parameter update [P], of norm at most 2 `learning_rate`, and the next optimizer."""
         norm = _norm(gradient)
@@ -94,8 +80,8 @@ class ClipUp:
 
 OPTIMIZERS: Mapping[OptimizerName, Callable[[int], Optimizer]] = {
     "adam": Adam.fresh,
-    "sgd": SGD.fresh,
-    "clipup": ClipUp.fresh,
+    "sgd": lambda size: SGD(np.zeros(size), 0),
+    "clipup": lambda size: ClipUp(np.zeros(size), 0),
 }
 
 

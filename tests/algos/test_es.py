@@ -179,20 +179,20 @@ def test_adam_takes_a_step_of_the_learning_rate_first() -> None:
 
 
 def test_sgd_adds_nine_tenths_of_its_last_velocity() -> None:
-    first, sgd = SGD.fresh(2).step(np.array([1.0, -2.0]), 0.5)
+    first, sgd = SGD(np.zeros(2), 0).step(np.array([1.0, -2.0]), 0.5)
     second, _ = sgd.step(np.array([1.0, 0.0]), 0.5)
     np.testing.assert_allclose([first, second], [[0.5, -1.0], [0.5 * (0.9 + 1), 0.5 * -1.8]])
 
 
 def test_clipup_normalizes_the_gradient_and_bounds_its_step() -> None:
-    gradient, clipup = np.array([30.0, 40.0]), ClipUp.fresh(2)  # of length 50
+    gradient, clipup = np.array([30.0, 40.0]), ClipUp(np.zeros(2), 0)  # of length 50
     lengths = []
     for _ in range(4):
         update, clipup = clipup.step(gradient, 0.1)
         np.testing.assert_allclose(update / np.linalg.norm(update), [0.6, 0.8])
         lengths.append(np.linalg.norm(update))
     np.testing.assert_allclose(lengths, [0.1, 0.19, 0.2, 0.2])  # 0.9 of the last and 0.1 more, at most twice 0.1
-    assert np.array_equal(ClipUp.fresh(2).step(np.zeros(2), 0.1)[0], np.zeros(2))
+    assert np.array_equal(ClipUp(np.zeros(2), 0).step(np.zeros(2), 0.1)[0], np.zeros(2))
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
