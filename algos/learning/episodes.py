@@ -25,7 +25,7 @@ class Players(Protocol):
         """Start an episode in a row, with an empty recurrent state."""
 
     def forget(self, row: int) -> None:
-        """Reset the recurrent state of a row."""
+        """Reset the recurrent state of a row, if there is any."""
 
     def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None) -> NDArray[Any]:
         """Map observations [R, *shape] of all rows to actions [R, ...], each row independently.
@@ -35,6 +35,7 @@ class Players(Protocol):
 
     def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
         """Map observations [B, *shape] to the numeric features [B, ...] whose moments are computed."""
+        return obs
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,7 @@ class Moments:
 
 
 class RowMoments:
-    """Moments of the observations of each row since its episode began, by Welford's update.
-
-    Rows are updated independently, so an episode's moments do not depend on the other rows.
-    """
+    """Moments of the observations of each row since its episode began, row by row, by Welford's update."""
 
     def __init__(self, numbers: NDArray[Any]) -> None:
         self._count = np.zeros(len(numbers), np.int64)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.learning.episodes import Players
 from paddock.algos.learning.policy import drawn_by
 from paddock.algos.multiagent.rows import rows_per_env
 from paddock.algos.networks.flat import Population
@@ -15,7 +16,7 @@ from paddock.envs.native.networks import Normalizer
 from paddock.envs.spec import EnvSpec
 
 
-class Members:
+class Members(Players):
     """Population with one network per row; `load(e)` returns the parameters [P] for episode e."""
 
     def __init__(
@@ -32,9 +33,6 @@ class Members:
         """See `Players.start`."""
         self._population.load(row, self._load(episode))
 
-    def forget(self, row: int) -> None:
-        """See `Players.forget`; these networks have no recurrent state."""
-
     def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None = None) -> NDArray[Any]:
         """See `Players.act`."""
         numbers = self._inputs.numbers(obs)
@@ -46,7 +44,7 @@ class Members:
         return self._inputs.numbers(obs)
 
 
-class EveryRow:
+class EveryRow(Players):
     """One policy acting on all rows as a batch."""
 
     def __init__(self, env: EnvSpec, policy: Any) -> None:
@@ -73,12 +71,8 @@ class EveryRow:
         self._state = state
         return actions
 
-    def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
-        """See `Players.numbers`."""
-        return obs
 
-
-class RowByRow:
+class RowByRow(Players):
     """Policies that act on one row each; `policy_of(episode, k)` returns the policy for row k of its environment."""
 
     def __init__(self, env: EnvSpec, policy_of: Callable[[int, int], Any], slots: int) -> None:
@@ -103,10 +97,6 @@ class RowByRow:
         for row in wanted:
             actions[row], _, self._states[row] = self._policies[row].act(obs[row : row + 1], self._states[row])
         return np.concatenate([actions[wanted[0]] if action is None else action for action in actions])
-
-    def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
-        """See `Players.numbers`."""
-        return obs
 
 
 def drawn_in_row(policy: Any, seed: int, row: int) -> Any:
