@@ -1,7 +1,4 @@
-"""ES tasks on a worker: sample members of a search distribution and play whole episodes.
-
-A worker rebuilds the noise from keys and the environments from their specification, so results depend only on the task.
-"""
+"""ES tasks on a worker, which rebuilds noise from keys: sample members of a search distribution and play episodes."""
 
 import threading
 from collections.abc import Callable, Sequence

@@ -221,10 +221,7 @@ class AsyncEvaluation:
 def evaluate_on_worker(
     config: RolloutConfig, max_steps: int, task: tuple[Broadcast[Sequence[Sequence[Weights]]], int, int, int]
 ) -> Episodes:
-    """Play episodes `first` to `last - 1` of an evaluation with deterministic actions.
-
-    `task` is ((weights, opponents), group, first, last); without an opponent pool, `opponents` is empty.
-    """
+    """Play episodes first .. last - 1 of a group, with deterministic actions; `opponents` may be empty."""
     shared, k, first, last = task
     (weights, opponents), native = shared.value, isinstance(config.vec, Native)
     seeds = [episode_seed(config.seed, Stream.EVALUATION, weights[0].version, n) for n in range(first, last)]

@@ -1,7 +1,4 @@
-"""Learner of dense policies and values in C (interface: networks/dense/src/dense.h).
-
-Results do not depend on the processor or the number of threads. Calls release the GIL.
-"""
+"""Learner of dense policies and values in C (see networks/dense/src/dense.h), independent of processor and threads."""
 
 import ctypes
 from collections.abc import Mapping, Sequence

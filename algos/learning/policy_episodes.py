@@ -71,10 +71,7 @@ class NativePlayer:
     def exact(
         cls, env: EnvSpec, network: Network | None, threads: int = 1, native_anyway: bool = False
     ) -> "NativePlayer | None":
-        """Return a player whose results equal those of the environment itself, if there is one.
-
-        With `native_anyway`, results of the native environment are accepted even if they differ.
-        """
+        """Return a player with the results of the environment itself, or any with `native_anyway`, if there is one."""
         task = exact_task(env, native_anyway) if network is not None else None
         if task is None or network is None or not native.supports(task, network):
             return None
@@ -152,10 +149,7 @@ def evaluate_share(task: tuple[Broadcast[EvaluationSpec], Sequence[int]]) -> Epi
 
 
 def _step(what: EvaluationSpec, seeds: Sequence[int]) -> Episodes:
-    """Play one episode from each seed, step by step.
-
-    Unless batched, the policy acts on each row separately, so an episode depends only on its seed.
-    """
+    """Play one episode from each seed step by step, with each row separate unless batched."""
     task, policy = exact_task(what.env, what.native), what.policy
     slots = min(ROW_ENVS, len(seeds)) if isinstance(policy, FlatPolicy) or task is not None else 1
     players: Players

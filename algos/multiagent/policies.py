@@ -1,9 +1,8 @@
 """The policies that act in one environment, and the rows that each of them acts for.
 
-A single policy acts for all rows. Each of several policies sees only its own rows, in its role's layout. A policy's rows
-are fixed for the whole run and it acts on all of them, so shapes and last bits do not depend on which agents are alive.
-If several policies may play the same seat, a `PolicyMapping` chooses one for each episode; for the others that row is
-dead until the environment resets.
+A single policy acts for all rows. Each of several sees only its own rows, in its role's layout; they are fixed for the
+whole run, and it acts on all of them, so last bits do not depend on which agents are alive. If several may play the
+same seat, a `PolicyMapping` chooses one for each episode; for the others that row is dead until the reset.
 """
 
 import functools

@@ -104,10 +104,7 @@ class ActorCritic(nn.Module):
     def unroll(
         self, obs: Tensor, state: Tensor, start: Tensor, acts: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Map sequences [T, B, *shape] to outputs [T, B, W], values [T, B] and states after each step [T, B, S].
-
-        The other arguments are those of `lstm.unroll`.
-        """
+        """Map sequences [T, B, *shape] to outputs [T, B, W], values [T, B] and states [T, B, S]; see `lstm.unroll`."""
         T, B = obs.shape[:2]
         flat = obs.flatten(0, 1)
         features = self.encode(flat)
@@ -142,10 +139,7 @@ def expect(logits: Tensor, support: Support) -> Tensor:
 
 
 def masked(out: Tensor, legal: Tensor) -> Tensor:
-    """Give outputs [..., W] that are not `legal` [..., W] probability 0 and no gradient.
-
-    `legal` is True for continuous outputs. `Head.masked` has checked that each component has a legal action.
-    """
+    """Give outputs [..., W] that are not `legal` [..., W] probability 0 and no gradient; continuous ones are legal."""
     return torch.where(legal, out, LOWEST)
 
 

@@ -1,7 +1,4 @@
-"""Export of policies as ONNX graphs (opset 17): preprocessing, network and deterministic action.
-
-Graphs are built node by node, so they are small and do not depend on the version of PyTorch.
-"""
+"""Export of policies as ONNX graphs (opset 17), built node by node: preprocessing, network, deterministic action."""
 
 from collections.abc import Collection, Sequence
 from typing import Any

@@ -68,10 +68,7 @@ def polyak_update(target: Tensor, theta: Tensor, tau: float) -> None:
 
 
 class ParameterVector:
-    """Parameters and gradients of a network as one vector each, with Adam's moments.
-
-    Gradient clipping, optimizer steps, copies and all-reduce are then single operations.
-    """
+    """Parameters and gradients of a network as one vector each, with Adam's moments, for operations on all at once."""
 
     def __init__(self, network: nn.Module, adam_epsilon: float) -> None:
         self.theta = flatten(network)

@@ -29,11 +29,7 @@ def call_shared(function: Broadcast[Callable[..., Any]], *arguments: Any) -> Any
 
 
 def call(setup: Broadcast[Initializer] | None, task: Call) -> Any:
-    """Make one call, after the process's initialization.
-
-    An exception of the initializer becomes the task's error; the next task runs it again, in case the error was
-    temporary.
-    """
+    """Make one call, after the process's initialization, whose exception becomes the task's error and is retried."""
     if setup is not None and setup.value.id not in _initialized:
         with _initializing:
             if setup.value.id not in _initialized:

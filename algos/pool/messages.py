@@ -1,7 +1,4 @@
-"""Messages between drivers and workers: pickled lists, sent in chunks if they are large.
-
-Dask sends at most 4 GiB at once, and each chunk counts as a heartbeat during a long transfer.
-"""
+"""Messages between drivers and workers: pickled lists, in chunks, since Dask sends at most 4 GiB at once."""
 
 import pickle
 from collections.abc import Callable, Sequence

@@ -1,8 +1,4 @@
-"""Pickling between a driver and its workers: functions and classes of `__main__` are pickled by value.
-
-All functions of a driver's `__main__` share one set of globals on a worker, so tasks see the values that an initializer
-assigns, as with `multiprocessing`.
-"""
+"""Pickling between a driver and its workers: objects of `__main__` by value, with one set of globals on a worker."""
 
 import io
 import pickle

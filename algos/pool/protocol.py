@@ -66,11 +66,7 @@ class TaskBatch(Protocol):
     """Open-ended batch of one function's tasks."""
 
     def put(self, task: Any) -> int:
-        """Add a task; return its index, which is that of its `Done`.
-
-        Raises:
-            PoolError: the pool is closed, or the batch was cancelled.
-        """
+        """Add a task; return its index, which is that of its `Done`; raise PoolError after the end of pool or batch."""
 
     def cancel(self) -> None:
         """Cancel all unfinished tasks and deliver no more results; may be called twice."""
@@ -91,9 +87,6 @@ class Stateful(Protocol):
         """Start a call; return a function that waits for its value or raises its error.
 
         If the worker is lost, the call is retried on the object's replacement, as often as the pool retries tasks.
-
-        Raises:
-            PoolError: the pool or the object is closed.
         """
 
     def close(self) -> None:

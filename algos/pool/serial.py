@@ -1,7 +1,4 @@
-"""Pool that runs tasks in the calling process, which makes debugging easy.
-
-`compute=serial` uses it for a whole run; algorithms that train others on workers use it there.
-"""
+"""Pool that runs tasks in the calling process: of `compute=serial`, and of algorithms that others train on workers."""
 
 import contextlib
 import time

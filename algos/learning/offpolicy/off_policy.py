@@ -1,7 +1,4 @@
-"""Settings, actors, evaluation and state shared by off-policy algorithms.
-
-Losses, networks, exploration and plans are in the algorithms' files; `from_replay` adds what replay needs.
-"""
+"""Settings, actors, evaluation and state shared by off-policy algorithms; `from_replay` adds what replay needs."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -41,10 +38,7 @@ POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
 
 @dataclass(kw_only=True, eq=False)
 class OffPolicy(RolloutAlgorithm):
-    """Base of off-policy algorithms; conf/algo/dqn.yaml documents the settings.
-
-    Each algorithm's `__post_init__` calls `assemble` with its head, exploration and learner.
-    """
+    """Base of off-policy algorithms, which call `assemble`; conf/algo/dqn.yaml documents the settings."""
 
     staleness: Staleness
     groups: int

@@ -11,10 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Minibatch:
-    """B steps of a rollout, on the learner's device.
-
-    With data-parallel learners these are one learner's share, and the loss is the mean over them.
-    """
+    """B steps of a rollout on the learner's device; with data-parallel learners, one learner's share."""
 
     obs: Tensor  # [B, ...], network inputs; with an LSTM [T, E, ...]
     action: Tensor  # [B, K]

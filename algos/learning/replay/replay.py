@@ -127,10 +127,7 @@ class Replay(RowStore):
         return super()._open()
 
     def _collect_finals(self, rollout: Rollout) -> Array:
-        """Return the final observations of truncated steps in row order.
-
-        They include the last steps before this rollout if their episodes were abandoned on resume.
-        """
+        """Return the final observations of truncated steps, in row order, also of episodes abandoned on resume."""
         N, before, stream = self._num_envs, len(self._newest), self._streams["finals"]
         given_up = np.flatnonzero((rollout.start.length[:before] == 0) & (self._newest["end"] == CONTINUES))
         if not len(given_up) and not len(rollout.final_at):

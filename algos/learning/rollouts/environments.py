@@ -1,7 +1,4 @@
-"""Vector environment that can be restored to any resume point, in any process.
-
-It loads the environments' saved state or, if they cannot save it, replays the actions of the running episodes.
-"""
+"""Vector environment restored to any resume point, by its saved state or by replaying the running episodes' actions."""
 
 import logging
 import zlib

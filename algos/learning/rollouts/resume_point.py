@@ -1,7 +1,4 @@
-"""State of environments between two rollouts, from which other environments can resume.
-
-Its size is bounded by the actions of the longest running episode plus those of one rollout.
-"""
+"""State of environments between two rollouts, from which other environments can resume."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -99,10 +99,7 @@ class SelfPlaySettings:
 
 @dataclass(frozen=True)
 class SampledMatchups:
-    """Policy mapping that samples a matchup for each episode.
-
-    The learning side alternates between episodes and between environments.
-    """
+    """Policy mapping that samples a matchup per episode; the learning side alternates by episode and environment."""
 
     seed: int  # of the run
     matchups: tuple[tuple[int, tuple[int, ...], float], ...]  # (learner, opponents to choose from, share of episodes)

@@ -1,7 +1,4 @@
-"""Shared library for training dense networks, called without the GIL.
-
-It uses the instruction set chosen by the environments' library.
-"""
+"""Shared library for training dense networks, called without the GIL; the environments choose its instruction set."""
 
 import ctypes
 import functools

@@ -223,10 +223,7 @@ class RecurrentQNetworks(Networks):
 
 
 class Critic(nn.Module):
-    """Critic [B, N] of continuous actions [B, A] in [-1, 1], or of each discrete action.
-
-    Actions are concatenated to the encoded observations.
-    """
+    """Critic [B, N] of continuous actions [B, A] in [-1, 1], which join the features, or of each discrete action."""
 
     def __init__(
         self, architecture: Architecture, hidden_sizes: tuple[int, ...], actions: int, outputs: int, seed: int
