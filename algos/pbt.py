@@ -309,10 +309,7 @@ class PBT:
         require(bool(self.explore), "explore is empty; set low, high and log, or choices, of a key")
 
     def _check_extremes(self, first: Any) -> None:
-        """Check that members can be built at the extremes of each hyperparameter and exchange their states.
-
-        Pairs are checked too, since two valid hyperparameters may be invalid together.
-        """
+        """Check that members can be built at the extremes of each hyperparameter, and of pairs, and exchange states."""
         before = leaves(first.state_dict())
         for name, dimension in self.space.items():
             for value in dimension.extremes:

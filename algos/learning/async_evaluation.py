@@ -103,10 +103,7 @@ class AsyncEvaluation:
         return row
 
     def finish(self) -> dict[str, float]:
-        """Wait for the pending evaluation and return its metrics; empty if there is none or all its tasks failed.
-
-        If Interrupted is raised, call this method again to continue waiting.
-        """
+        """Wait for the pending evaluation, again if Interrupted, and return its metrics; empty if none or all lost."""
         metrics = self._wait()
         self._thread, self._running = None, False
         mean = metrics.get("eval/return_mean", float("-inf"))

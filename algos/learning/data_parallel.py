@@ -42,11 +42,7 @@ class Learners:
     """Data-parallel learners: the first in this process, the other `count - 1` in child processes during training."""
 
     def __init__(self, make: Make, update: Update, count: int, device: str) -> None:
-        """Build the first learner without starting a process.
-
-        `make` is called with `device` and `context`; `update(learner, *batch)` must be picklable. `device` is cpu for
-        all, or cuda for one GPU each.
-        """
+        """Build the first learner with `make(device=, context=)`; `update(learner, *batch)` must be picklable."""
         self._make = make
         self._update = update
         self.count = count

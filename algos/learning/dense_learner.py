@@ -50,10 +50,7 @@ class _Update(ctypes.Structure):
 
 
 class DenseLearner(Learner):
-    """Dense network and its optimizer.
-
-    Inputs are observations [R, width], or the action mask [R, W] (or [R, 0]) and sparse features.
-    """
+    """Dense network and its optimizer; inputs are rows [R, width], or action masks [R, W or 0] and sparse features."""
 
     def __init__(self, architecture: Architecture, seed: int, *, adam_epsilon: float, threads: int) -> None:
         self.architecture, self._shape = architecture, DenseShape.of(architecture)

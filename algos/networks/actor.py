@@ -40,10 +40,7 @@ def make_actor(architecture: Architecture, device: str = "cpu") -> Actor:
 
 
 class DenseActor:
-    """Policy of a dense network; outputs are bit-identical for every batch size and CPU.
-
-    Its parameters come first in the flat vector: log standard deviations, then the layers.
-    """
+    """Policy of a dense network, whose parameters come first, bit-identical for every batch size and CPU."""
 
     def __init__(self, architecture: Architecture) -> None:
         self._architecture = architecture

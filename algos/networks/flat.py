@@ -96,10 +96,7 @@ class MLP:
 
 
 class Population:
-    """S networks of one architecture with different parameters, evaluated in one call.
-
-    Each output depends on its row only, and is bit-identical for every S.
-    """
+    """S networks of one architecture, evaluated in one call, each bit-identical for every S."""
 
     def __init__(self, mlp: MLP, slots: int) -> None:
         self.mlp = mlp

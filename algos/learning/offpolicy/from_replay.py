@@ -58,10 +58,7 @@ class FromReplay(OffPolicy):
         sequences: Callable[[Architecture], Sequences] | None = None,
         **network: Any,
     ) -> None:
-        """Build policies, actors, evaluation and replays; further arguments are those of `OffPolicy.assemble`.
-
-        Sampling is uniform without `priorities`, and of single transitions without `sequences`.
-        """
+        """Build policies, actors, evaluation and replays, uniform without `priorities`; see `OffPolicy.assemble`."""
 
         def make_schedule(architecture: Architecture) -> UpdateSchedule:
             most = MAX_UPDATES_PER_CALL if priorities is None and sequences is None else 1

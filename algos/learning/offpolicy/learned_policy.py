@@ -48,10 +48,7 @@ class LearnedPolicy:
         return self.learner.weights(self.schedule.rollouts)
 
     def acting(self, *, counted: bool) -> Weights:
-        """Return the acting weights: zeros before `learning_starts`, when actions are pure noise.
-
-        Set `steps` if it is `counted`, since it cannot be derived from the number of rollouts.
-        """
+        """Return the acting weights, zeros before `learning_starts`, with `steps` if they are `counted`."""
         weights = self.learner.weights(self.schedule.rollouts, explore=True)
         if self.schedule.step < self.schedule.learning_starts:
             weights = replace(weights, parameters=np.zeros_like(weights.parameters))

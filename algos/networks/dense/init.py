@@ -24,10 +24,7 @@ def init_parameters(shape: DenseShape, initial_log_std: float, seed: int) -> Flo
 
 
 def init_uniform(sizes: Sequence[int], generator: np.random.Generator) -> Floats:
-    """Return flat parameters of dense layers, uniform within 1 / sqrt(inputs), as in torch's `Linear`.
-
-    Weights are [out, in]; fewer than two `sizes` mean no layers.
-    """
+    """Return flat parameters of layers [out, in], if any, uniform within 1 / sqrt(inputs), as in torch's `Linear`."""
     arrays = [np.zeros(0, np.float32)]
     for fan_in, fan_out in itertools.pairwise(sizes):
         limit = 1 / np.sqrt(fan_in) if fan_in else 0.0  # observations without features

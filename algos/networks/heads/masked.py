@@ -14,10 +14,7 @@ LOWEST = float(np.finfo(np.float32).min)  # logit of an illegal action, whose pr
 
 
 def mask(out: Floats, legal: NDArray[np.bool_], sizes: Sequence[int], path: Path) -> Floats:
-    """Return logits [B, W] with the lowest value for actions that are not `legal` [B, W].
-
-    `sizes` are the numbers of actions of the components. Raise EnvError if one has no legal action.
-    """
+    """Return logits [B, W], lowest for actions that are not `legal`; raise EnvError if a component has no legal one."""
     possible = np.logical_or.reduceat(legal, np.cumsum((0, *sizes[:-1])), axis=1)
     if not possible.all():
         row, k = np.argwhere(~possible)[0]

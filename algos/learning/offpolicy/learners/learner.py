@@ -22,10 +22,7 @@ class OffPolicyLearner(abc.ABC):
 
     @abc.abstractmethod
     def update(self, batch: Any, rate: float) -> tuple[Metrics, Floats]:
-        """Make U successive updates; return metrics and absolute errors [U, B], or raise Diverged.
-
-        `batch` is a `Batch`, or a `SequenceBatch` (U = 1) for recurrent networks.
-        """
+        """Make U updates by a `Batch`, or one by a `SequenceBatch`; return metrics and absolute errors [U, B]."""
 
     def training_context(self) -> AbstractContextManager[Any]:
         """Return the context to train in."""

@@ -171,10 +171,7 @@ class QNetworks(Networks):
 
 
 class RecurrentQNetworks(Networks):
-    """Recurrent Q-network and its target.
-
-    It is an actor-critic network whose actor outputs are the action values, or, if dueling, the advantages.
-    """
+    """Recurrent Q-network, an actor-critic whose actor outputs are action values or advantages, and its target."""
 
     def __init__(
         self,
