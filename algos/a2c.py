@@ -88,13 +88,13 @@ class A2C(OnPolicy):
         return {f"a2c/{name}": value for name, value in means.items() if name not in OF_RATIOS}
 
     def _team(self, architecture: Architecture, seed: int) -> SingleLearner:
-        if is_dense(architecture, "auto", "cpu", "float32", compiled=False, needs=needs_of_loss(self.loss)):
+        if is_dense(architecture, "auto", "cpu", "float32", needs_of_loss(self.loss)):
             dense = DenseLearner(architecture, seed, adam_epsilon=ADAM_EPSILON, threads=1)
             return SingleLearner(dense, self._update, "cpu")
         # Import torch only if needed: it takes a second, and dense networks learn in C.
         from paddock.algos.learning.torch_learner import TorchLearner
 
-        options: dict[str, Any] = {"device": "cpu", "precision": "float32", "compiled": False}
+        options: dict[str, Any] = {"device": "cpu", "precision": "float32"}
         loss = choose_loss(self.loss, a2c_loss)
         learner = TorchLearner(architecture, seed, loss, adam_epsilon=ADAM_EPSILON, **options)
         return SingleLearner(learner, self._update, "cpu")

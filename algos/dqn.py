@@ -71,7 +71,7 @@ class DQN(QLearning):
         given = {"quantiles": self.quantiles, "atoms": self.atoms, "noisy_sigma": self.noisy_sigma}
         needs = [f"algo.{name}={value}" for name, value in given.items() if value] + self.needs
         needs += needs_of_loss(self.loss)
-        if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
+        if is_dense(architecture, self.backend, self.device, self.precision, needs):
             options: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
             dense = DenseQLearner(architecture, self.objective, seed, **options)
             return SingleLearner(dense, DenseQLearner.update, self.device)

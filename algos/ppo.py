@@ -116,7 +116,6 @@ class PPO(OnPolicy):
     loss: str | None
     learners: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
     precision: Literal["float32", "bfloat16"]
-    compiled: bool
     threads: PositiveInt
     frozen: Sequence[str]
 
@@ -255,18 +254,16 @@ class PPO(OnPolicy):
 
     def _team(self, architecture: Architecture, seed: int) -> Any:
         needs = needs_of_loss(self.loss) + ([f"algo.learners={self.learners}"] if self.learners > 1 else [])
-        if is_dense(architecture, self.backend, self.device, self.precision, self.compiled, needs):
+        if is_dense(architecture, self.backend, self.device, self.precision, needs):
             learner = DenseLearner(architecture, seed, adam_epsilon=self.adam_epsilon, threads=self.threads)
             return SingleLearner(learner, self._update, self.device)
         # Import torch only if needed: it takes a second, and dense networks learn in C.
         from paddock.algos.learning.data_parallel import Learners, check_learners
-        from paddock.algos.learning.torch_learner import TorchLearner, check_compiler, check_device
+        from paddock.algos.learning.torch_learner import TorchLearner, check_device
 
         check_device(self.device)
         check_learners(self.learners, self.device)
-        if self.compiled:
-            check_compiler(self.device)
-        settings = {name: getattr(self, name) for name in ("precision", "compiled", "adam_epsilon", "threads")}
+        settings = {name: getattr(self, name) for name in ("precision", "adam_epsilon", "threads")}
         make = functools.partial(TorchLearner, architecture, seed, choose_loss(self.loss, ppo_loss), **settings)
         return Learners(make, self._update, self.learners, self.device)
 

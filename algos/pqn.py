@@ -138,7 +138,7 @@ class PQN(OffPolicy):
     def _team(self, architecture: Architecture, seed: int) -> Any:
         objective = QObjective(double=False, huber=None, tau=0.0, target_every=1, max_grad_norm=self.max_grad_norm)
         needs = ["algo.layer_norm=true"] if self.layer_norm else []
-        if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
+        if is_dense(architecture, self.backend, self.device, self.precision, needs):
             options: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
             dense = DenseQLearner(architecture, objective, seed, **options)
             return SingleLearner(dense, DenseQLearner.update, self.device)

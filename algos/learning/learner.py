@@ -124,7 +124,7 @@ class Learner(abc.ABC):
 
 
 def is_dense(
-    architecture: Architecture, backend: Backend, device: str, precision: str, compiled: bool, needs: Sequence[str] = ()
+    architecture: Architecture, backend: Backend, device: str, precision: str, needs: Sequence[str] = ()
 ) -> bool:
     """Return whether a network is trained in C; raise ConfigError if backend=dense does not support it.
 
@@ -135,7 +135,7 @@ def is_dense(
         return False
     if not architecture.head.learns_in_c:
         needs = [*needs, f"{architecture.head.describe()} actions"]
-    plain = architecture.is_dense and device == "cpu" and precision == "float32" and not compiled and not needs
+    plain = architecture.is_dense and device == "cpu" and precision == "float32" and not needs
     if backend == "dense":
         require(not needs, f"{', '.join(needs)}: only torch supports this; use algo.backend=auto")
         require(

@@ -1,8 +1,5 @@
 """On-policy learner in torch, for all networks and devices, optionally data-parallel."""
 
-import os
-import shutil
-import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -38,7 +35,6 @@ class TorchLearner(Learner):
         *,
         device: str,
         precision: str,
-        compiled: bool,
         adam_epsilon: float,
         threads: int = 1,
         context: "DistributedContext | None" = None,
@@ -46,14 +42,14 @@ class TorchLearner(Learner):
         """Build the network.
 
         The loss is called with the network, a `Minibatch` and `LossSettings`. `precision=bfloat16` selects mixed
-        precision in encoders, `compiled` runs them through `torch.compile`, and `threads` may change the last bits.
+        precision in encoders, and `threads` may change the last bits.
         """
         self.device = torch.device(device)
         self.architecture, self._loss = architecture, loss
         self.context = context or DistributedContext()
         self._threads = threads
         self.network = ActorCritic(architecture, seed).to(self.device)
-        wrap_encoders(self.network, precision, compiled)
+        wrap_encoders(self.network, precision)
         self._vector = ParameterVector(self.network, adam_epsilon)
         self.theta, self.gradient = self._vector.theta, self._vector.gradient
 
@@ -196,13 +192,6 @@ class _Rollout:
     state: Tensor  # [N, S], recurrent state before the first step
     start: Tensor  # [T, N], True where an episode begins
     acts: Tensor | None  # [T, N], True where the row acts; None: everywhere
-
-
-def check_compiler(device: str) -> None:
-    """Raise ConfigError if `torch.compile` lacks the compiler that it needs on a CPU."""
-    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
-    missing = f"compiled=true on a CPU needs a C++ compiler, and {compiler} is not installed"
-    require(device != "cpu" or shutil.which(compiler) is not None, f"{missing}; install it, or use compiled=false")
 
 
 def check_device(device: str) -> None:

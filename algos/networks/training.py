@@ -1,4 +1,4 @@
-"""Training of torch networks: parameters as one vector, Adam, and mixed-precision or compiled encoders."""
+"""Training of torch networks: parameters as one vector, Adam, and mixed-precision encoders."""
 
 import contextlib
 import copy
@@ -129,34 +129,25 @@ def to_numpy(tensor: Tensor) -> NDArray[np.float32]:
     return array
 
 
-class TrainedEncoder(nn.Module):
-    """Encoder in mixed precision, or compiled, or both."""
+class MixedPrecisionEncoder(nn.Module):
+    """Encoder in bfloat16 where precision allows it."""
 
-    def __init__(self, layers: nn.Module, mixed: bool, compiled: bool) -> None:
+    def __init__(self, layers: nn.Module) -> None:
         super().__init__()
         self._layers = layers
-        self._mixed = mixed
-        self._compiled = torch.compile(self._encode) if compiled else None
 
     def forward(self, obs: Tensor) -> Tensor:
-        """Encode observations; without gradients, eagerly, since batch sizes then vary."""
-        if self._compiled is None or not torch.is_grad_enabled():
-            return self._encode(obs)
-        mark_batch_dynamic(obs)
-        return self._compiled(obs)
-
-    def _encode(self, obs: Tensor) -> Tensor:
-        with torch.autocast(obs.device.type, torch.bfloat16, enabled=self._mixed):
+        """Encode observations."""
+        with torch.autocast(obs.device.type, torch.bfloat16):
             # Back to float32, since 8 bits are too few for values and LSTM states.
             return self._layers(obs).float()
 
 
-def wrap_encoders(network: nn.Module, precision: str, compiled: bool) -> None:
-    """Wrap the encoders of a network for mixed precision and `torch.compile`."""
-    if precision == "bfloat16" or compiled:
-        for name, encoder in list(network.named_children()):
-            if name.endswith("_encoder"):
-                setattr(network, name, TrainedEncoder(encoder, precision == "bfloat16", compiled))
+def wrap_encoders(network: nn.Module, precision: str) -> None:
+    """Wrap the encoders of a network if `precision` is bfloat16."""
+    for name, encoder in list(network.named_children()) if precision == "bfloat16" else []:
+        if name.endswith("_encoder"):
+            setattr(network, name, MixedPrecisionEncoder(encoder))
 
 
 @contextlib.contextmanager
@@ -169,12 +160,3 @@ def computing_with(threads: int, device: torch.device) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
-
-
-def mark_batch_dynamic(obs: Tensor) -> None:
-    """Make `torch.compile` generate one kernel for all batch sizes of observations [B, ...].
-
-    Results must not depend on the first minibatch's size. Torch has no public function for a single tensor.
-    """
-    torch._dynamo.maybe_mark_dynamic(obs, 0)
-    torch._dynamo.mark_static(obs, list(range(1, obs.ndim)))

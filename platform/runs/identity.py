@@ -10,7 +10,7 @@ CHANGEABLE = ("budget", "compute", "vec", "track", "run", "checkpoint", "resume"
 # Keys that only affect how work is split into tasks.
 TASK_KEYS = ("algo.pairs_per_task",)
 # Keys that select hardware. They only affect rounding, so runs may be resumed on other hardware.
-DEVICE_KEYS = tuple(f"algo.{member}{key}" for member in ("", "member.") for key in ("device", "compiled", "learners"))
+DEVICE_KEYS = tuple(f"algo.{member}{key}" for member in ("", "member.") for key in ("device", "learners"))
 # Algorithms that seed each episode separately, so that results do not depend on vec.num_envs.
 WHOLE_EPISODES = ("es", "poet")
 NUM_ENVS = "vec.num_envs"

@@ -38,7 +38,6 @@ VARIANTS = {
     "ppo-lstm": [*PPO, "env=recall", "algo.lstm=true"],
     "ppo-threads": [*PPO, *SCENES, "algo.rollouts=threads", "algo.staleness=1", "algo.num_actors=2"],
     "ppo-bfloat16": [*PPO, *SCENES, "algo.precision=bfloat16"],
-    "ppo-compiled": [*PPO, *SCENES, "algo.compiled=true"],
     "dqn-scenes": [*DQN, *SCENES],
     "rainbow": [
         *(*DQN, *SCENES, "algo.atoms=7", "algo.v_min=0", "algo.v_max=20", "algo.noisy_sigma=0.4", "algo.n_step=3"),

@@ -18,7 +18,6 @@ from omegaconf import OmegaConf
 
 import paddock.slurm
 from paddock.algos.learning.data_parallel import open_gloo
-from paddock.algos.networks.training import mark_batch_dynamic
 from paddock.algos.pool.main_guard import is_bootstrapping
 from paddock.config.compose import compose_alone, open_loader, parse_arguments
 from paddock.config.hydra_private import BASIC_LAUNCHER, BASIC_SWEEPER, write_element
@@ -88,9 +87,8 @@ def test_optuna_reports_to_a_trial_that_another_process_began() -> None:
     assert study.get_trials()[began.number].intermediate_values == {1: 0.5}
 
 
-def test_torch_marks_a_size_that_may_change_and_opens_a_group_of_gloos(tmp_path: Path) -> None:
+def test_torch_opens_a_group_of_gloos(tmp_path: Path) -> None:
     obs = torch.zeros(4, 3)
-    mark_batch_dynamic(obs)
     group = open_gloo(torch.distributed.FileStore(str(tmp_path / "meeting"), 1), 0, 1)
     group.allreduce([obs]).wait()
     assert not obs.any()

@@ -227,7 +227,7 @@ def test_evaluation_needs_nothing_of_the_training_machine(
     library.load.cache_clear()
     other = {"_target_": f"paddock.envs.vector.{vec}", "threads": 1}
     es = copy_run(run, tmp_path / "es", vec=other)
-    cuda = copy_run(ppo, tmp_path / "cuda", vec=other, algo={"device": "cuda:7", "compiled": True, "learners": 2})
+    cuda = copy_run(ppo, tmp_path / "cuda", vec=other, algo={"device": "cuda:7", "learners": 2})
     for ours, theirs in ((run, es), (ppo, cuda)):
         assert evaluate(theirs, episodes=3).returns.tolist() == evaluate(ours, episodes=3).returns.tolist()
     library.load.cache_clear()

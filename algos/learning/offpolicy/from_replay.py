@@ -172,7 +172,7 @@ def make_actor_critic(
     `needs` are settings that only torch supports, as for `is_dense`; `loss` is used in torch.
     """
     place = settings.backend, settings.device, settings.precision
-    if is_dense(architecture, *place, compiled=False, needs=[*needs, *settings.needs]):
+    if is_dense(architecture, *place, [*needs, *settings.needs]):
         given: dict[str, Any] = {"adam_epsilon": settings.adam_epsilon, "threads": settings.threads}
         dense = DenseActorCritic(
             architecture, seed, critic_hidden=architecture.hidden_sizes, objective=objective, **given

@@ -3,7 +3,6 @@
 import copy
 import functools
 import os
-import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -36,7 +35,6 @@ CLOSE = 1e-6  # parameters, of about 1: float32 summed in another order, a few d
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
 needs_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="torch sees fewer than two GPUs here")
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
 
 
 def make(**changes: Any) -> Any:
@@ -134,7 +132,7 @@ def test_a_learner_that_is_lost_is_one_error_at_once(update: Callable[[TorchLear
         network: dict[str, Any] = {"encoder": "mlp", "activation": "tanh", "shared": False, "lstm": False}
         shape = Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), make_head(spaces.Discrete(2))
         architecture = Architecture.for_spaces(*shape, hidden_sizes=(4,), initial_log_std=0.0, **network)
-        return TorchLearner(architecture, 0, ppo_loss, precision="float32", compiled=False, adam_epsilon=1e-5, **where)
+        return TorchLearner(architecture, 0, ppo_loss, precision="float32", adam_epsilon=1e-5, **where)
 
     learners = Learners(build_learner, update, 2, "cpu")
     with learners.training_context(), pytest.raises(LearnerLost, match=said) as caught:
@@ -245,47 +243,6 @@ def test_bfloat16_stays_close_to_float32(lstm: bool) -> None:
     np.testing.assert_allclose(mixed.learner.parameters(), exact.learner.parameters(), rtol=0, atol=2e-3)
     assert not np.array_equal(mixed.learner.parameters(), exact.learner.parameters())
     assert other["ppo/value_loss"] == pytest.approx(row["ppo/value_loss"], rel=0.02)
-
-
-@pytest.fixture
-def quick_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Torch would first compile and start a program for each set of vector instructions, and takes longer for that than
-    # for the network. Scalar code is another program too.
-    monkeypatch.setattr("torch._inductor.config.cpp.vec_isa_ok", False)
-
-
-SHARED = {"shared": True, "hidden_sizes": [8], "minibatch_size": 60}
-
-
-@pytest.mark.slow
-@needs_compiler
-@pytest.mark.usefixtures("quick_compiler")
-def test_a_compiled_network_learns_as_an_eager_one() -> None:
-    eager, compiled = make(**SHARED), make(**SHARED, compiled=True)
-    advance(eager, 2), advance(compiled, 2)
-    apart = np.abs(compiled.learner.parameters() - eager.learner.parameters()).max()
-    print(f"compiled and eager parameters are {apart:.1e} apart, {CLOSE:.0e} are allowed")
-    assert 0 < apart < CLOSE
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-@needs_compiler
-@pytest.mark.usefixtures("quick_compiler")
-def test_a_compiled_network_is_the_same_in_any_order_of_sizes() -> None:
-    compiled = make(**SHARED, compiled=True)
-    obs = torch.randn(53, 4)
-    features = []
-    for sizes in ((53, 20), (20, 53)):
-        torch._dynamo.reset()
-        features.append({size: compiled.learner.network.encode(obs[:size]).detach() for size in sizes})
-    assert all(torch.equal(features[0][size], features[1][size]) for size in (53, 20))
-
-
-def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(ConfigError, match="no-such-compiler is not installed; install it, or use compiled=false"):
-        make(compiled=True)
 
 
 @needs_gpu

@@ -239,7 +239,7 @@ def test_both_learners_begin_alike_and_learn_the_same(words: dict[str, Any]) -> 
     arch = architecture(**({"action": "box"} | words))
     _, sample = make_batch(arch)
     ours: Any = DenseLearner(arch, 5, adam_epsilon=1e-5, threads=2)
-    theirs: Any = TorchLearner(arch, 5, ppo_loss, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
+    theirs: Any = TorchLearner(arch, 5, ppo_loss, device="cpu", precision="float32", adam_epsilon=1e-5)
     assert ours.parameters().tobytes() == theirs.parameters().tobytes()
     batch = batch_of(sample)
     order = np.random.default_rng(2).permutation(ROWS)
@@ -273,14 +273,12 @@ def learner_values(learner: Any, sample: SimpleNamespace) -> Any:
 
 def test_a_machine_without_the_library_learns_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     arch = architecture("box")
-    assert is_dense(arch, "auto", "cpu", "float32", compiled=False)
-    assert not is_dense(
-        architecture("box", hidden_sizes=(MAX_DENSE_WIDTH + 1,)), "auto", "cpu", "float32", compiled=False
-    )
+    assert is_dense(arch, "auto", "cpu", "float32")
+    assert not is_dense(architecture("box", hidden_sizes=(MAX_DENSE_WIDTH + 1,)), "auto", "cpu", "float32")
     monkeypatch.setattr(dense_library, "load", missing)
-    assert not is_dense(arch, "auto", "cpu", "float32", compiled=False)
+    assert not is_dense(arch, "auto", "cpu", "float32")
     with pytest.raises(ConfigError, match="backend=dense: there is no library, or use backend=torch"):
-        is_dense(arch, "dense", "cpu", "float32", compiled=False)
+        is_dense(arch, "dense", "cpu", "float32")
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(64, 24), (4, 64), (1, 64), (40, 40)])

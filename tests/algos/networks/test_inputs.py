@@ -151,7 +151,7 @@ def test_normalization_leaves_all_but_real_numbers_alone() -> None:
 def test_a_learner_and_its_actor_agree(name: str, lstm: bool) -> None:
     layout = Layout.of(SPACES[name], {}, ())
     arch = architecture(layout, lstm=lstm)
-    made = TorchLearner(arch, 0, ppo_loss, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
+    made = TorchLearner(arch, 0, ppo_loss, device="cpu", precision="float32", adam_epsilon=1e-5)
     rows, actor, weights = rows_of(SPACES[name], layout), make_actor(arch), Weights(0, made.parameters())
     actor.load(weights)
     state = np.zeros((B, arch.state_width), np.float32)

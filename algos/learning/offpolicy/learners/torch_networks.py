@@ -125,7 +125,7 @@ class QNetworks(Networks):
         self.levels = (torch.arange(count, device=self._device) + 0.5) / count  # [N], of quantiles
         self.atoms = None if support is None else torch.from_numpy(support.values).to(self._device)  # [N]
         self.online = QNetwork(architecture, count, seed).to(self._device)
-        wrap_encoders(self.online, precision, compiled=False)
+        wrap_encoders(self.online, precision)
         self._noisy: NoisyNetworks | None = None
         self.target: nn.Module
         if noisy_sigma is None:
@@ -187,7 +187,7 @@ class RecurrentQNetworks(Networks):
         self.online = ActorCritic(architecture, seed)
         init_layers(self.online, np.random.default_rng(seed % 2**63))
         self.online.to(self._device)
-        wrap_encoders(self.online, precision, compiled=False)
+        wrap_encoders(self.online, precision)
         self.target, targets = copy_network(self.online)
         self.learned, self.vectors = {"q": self.online}, {"q": ParameterVector(self.online, adam_epsilon)}
         self.targets = {"targets": (targets, "q")}
@@ -276,7 +276,7 @@ class ActorCriticNetworks(Networks):
         for network in (self.actor, *self._critics):
             init_layers(network, generator)
             network.to(self._device)
-            wrap_encoders(network, precision, compiled=False)
+            wrap_encoders(network, precision)
         self._target_critics, critic_targets = copy_network(self._critics)
         self.targets = {"target_critics": (critic_targets, "critics")}
         if not objective.soft:
