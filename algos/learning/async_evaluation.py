@@ -67,10 +67,7 @@ class AsyncEvaluation:
         *weights: Weights,
         against: OpponentPool | None = None,
     ) -> None:
-        """Initialize with the weights of each policy before the first update.
-
-        With an opponent pool `against`, each policy plays `episodes` episodes against the first version in the pool.
-        """
+        """Initialize with the first weights of each policy, which plays `against` a pool's first version, if any."""
         self._config = config
         self._pool = pool
         self._episodes = episodes

@@ -124,10 +124,7 @@ class RowStore(abc.ABC):
         return SampledRows(self._form, {name: each.extent for name, each in self._streams.items()}, ids, weight)
 
     def set_priorities(self, ids: NDArray[np.int64], errors: NDArray[np.float32]) -> None:
-        """Set the priorities of items from their absolute errors, of any common shape.
-
-        Items that have been dropped are ignored; the last error counts for repeated items.
-        """
+        """Set priorities of items from absolute errors; ignore dropped items, use the last error of repeated ones."""
         assert self._priorities is not None, "made without priorities"
         kept = ids >= self.first
         self._priorities.set(ids[kept], errors[kept])

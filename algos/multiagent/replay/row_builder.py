@@ -89,7 +89,4 @@ class RowBuilder(abc.ABC):
 
     @abc.abstractmethod
     def _abandon(self, agents: Agents) -> Array:
-        """End the lives of agents whose environments were restarted, with their last observations as final ones.
-
-        Incomplete transitions are dropped, since their outcomes are unknown.
-        """
+        """End lives in restarted environments with their last observations; drop their incomplete transitions."""

@@ -133,10 +133,7 @@ def play_all(
     pool: Pool,
     watch: Callable[[int, int], None] = lambda done, count: None,
 ) -> Results:
-    """Play two games per seed and pair of players on a pool; results do not depend on the pool.
-
-    `watch` is called with the number of finished pairs and of all pairs.
-    """
+    """Play two games per seed and pair of players on a pool; `watch` receives the numbers of finished and all pairs."""
     count, started = len(players.policies), time.perf_counter()
     wins, draws = (np.zeros((count, count), np.int64) for _ in range(2))
     returns, steps, done_pairs = np.full((count, count), np.nan), 0, 0

@@ -69,10 +69,7 @@ def random_player(env: EnvSpec) -> Random | JointPolicy:
 
 @dataclass(frozen=True)
 class LineGame:
-    """Rules of a two-player game that is won by several own stones in a line.
-
-    A set of cells is an int whose bit r * columns + c stands for row r and column c.
-    """
+    """Rules of a game won by stones in a line; in a set of cells, bit r * columns + c stands for row r and column c."""
 
     rows: int
     columns: int

@@ -62,10 +62,7 @@ class Networks:
 
 
 class QNetwork(nn.Module):
-    """Q-network with N estimates of each action's return [B, A, N]; dueling if the architecture is shared.
-
-    The acting parameters come first, as in `ActorCritic`.
-    """
+    """Q-network with N estimates per action [B, A, N], dueling if it is shared; acting parameters come first."""
 
     def __init__(self, architecture: Architecture, estimates: int, seed: int) -> None:
         super().__init__()
