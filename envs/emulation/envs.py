@@ -28,11 +28,11 @@ def emulate(
 
     Args:
         env: a Gymnasium environment, `env.id`, or an `EnvSpec`.
-        form: of observations: "features" are float32, with choices one-hot and pixels between 0 and 1, without text;
-            "bytes" are uint8 and exact.
-        bins: number of levels, from the lower to the upper bound, that replace each real number of an action; needed if
-            actions also have choices.
-        discrete: join all choices of an action in one Discrete.
+        form: format of observations: "features" are float32, with one-hot encoded discrete values and pixels in [0, 1],
+            without text; "bytes" are uint8 and exact.
+        bins: number of levels, from the lower to the upper bound, into which each continuous value of an action is
+            discretized; required if actions also have discrete values.
+        discrete: combine all values of an action into one Discrete.
         fields: other fields of `EnvSpec`, such as `without` and `bounds`.
 
     Raises:
@@ -114,7 +114,7 @@ class FlatEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._flatten(observation), reward, terminated, truncated, info
 
     def action_masks(self) -> Array:
-        """Return the action mask of the last observation: True for each legal choice of each number in turn."""
+        """Return the action mask of the last observation: True for each legal value of each component in turn."""
         return np.asarray(self.flat.masks(self._rows)[0])
 
     def _flatten(self, observation: Any) -> Array:
@@ -135,7 +135,7 @@ class FlatVectorEnv(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
     env: VectorEnv
 
     def __init__(self, env: VectorEnv, flat: FlatSpaces) -> None:
-        """Wrap a vector of packed rows; one that does not reset automatically restarts in the next step."""
+        """Wrap a vector of packed rows; without autoreset, it is reset in the next step."""
         super().__init__(env)
         self.flat, self.unflatten_observation = flat, flat.unflatten_observation
         self._next_step = env.autoreset is AutoresetMode.DISABLED
@@ -148,11 +148,11 @@ class FlatVectorEnv(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
         """Start an episode of each environment; see `VectorEnv.reset`."""
         rows, infos = self.env.reset(seed=seed, options=options)
-        self._over = np.zeros(self.num_envs, np.bool_)  # rows that restart in the next step
+        self._over = np.zeros(self.num_envs, np.bool_)  # rows that are reset in the next step
         return self._flatten(rows), infos
 
     def step(self, actions: Any) -> Batch:
-        """Step each environment or, with NEXT_STEP, restart it if its episode has ended."""
+        """Step each environment or, with NEXT_STEP, reset it if its episode has ended."""
         taken = self.flat.unflatten_actions(np.asarray(actions))
         restart = self._next_step and self._over.any()
         rows, reward, terminated, truncated, infos = self._restart(taken) if restart else self.env.step(taken)
@@ -177,7 +177,7 @@ class FlatVectorEnv(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
         return flat
 
     def _restart(self, taken: Array) -> Batch:
-        """Restart the environments whose episode has ended, and step the others."""
+        """Reset the environments whose episode has ended, and step the others."""
         over, count, running = self._over, self.num_envs, np.flatnonzero(~self._over)
         rows, infos = self.env.reset(options={"reset_mask": over})
         reward, terminated, truncated = np.zeros(count), np.zeros(count, np.bool_), np.zeros(count, np.bool_)

@@ -35,7 +35,7 @@ class FlatSpaces:
         """Lay out the spaces of these roles; the other arguments are those of `emulate`.
 
         Raises:
-            ConfigError: the actions have no such form.
+            ConfigError: the actions cannot be converted with these arguments.
         """
         require(form in get_args(Form), f"form={form!r} must be one of {', '.join(get_args(Form))}")
         require(bins is None or bins >= 2, f"bins={bins} must be at least 2, or None")
@@ -47,9 +47,13 @@ class FlatSpaces:
             width = max(self._flatten(role.observations, role.observations.zeros(1)).shape[1] for role in roles)
             bounds: Any = (0, 255, (width,), np.uint8) if self._bytes else (-np.inf, np.inf, (width,), np.float32)
             self.observation_space = spaces.Box(*bounds)
-        self._values = [_choices(role, bins) for role in roles]  # of each number of an action; none if it is real
+        self._values = [
+            _choices(role, bins) for role in roles
+        ]  # of each component of an action; empty if it is continuous
         some, every = any(self._values), all(self._values)
-        require(every or not (some or discrete), "actions have real numbers; set bins=, the number of levels of each")
+        require(
+            every or not (some or discrete), "actions have continuous values; set bins=, the number of levels of each"
+        )
         counts = [[len(one) for one in values] for values in self._values]
         self._sizes = [max(numbers) for numbers in zip_longest(*counts, fillvalue=1)]
         self.action_space: Space[Any] = spaces.MultiDiscrete(self._sizes or [1])
@@ -77,7 +81,7 @@ class FlatSpaces:
 
         The result has arrays or tensors [B, *shape] in dicts and tuples. Bytes are restored exactly: an array in
         Gymnasium's batch form (one observation [W] as an element), a tensor as views, in which text is code points.
-        Features stay as they are: choices one-hot, pixels between 0 and 1.
+        Features are not decoded: discrete values stay one-hot, and pixels in [0, 1].
         """
         layout = self._roles[role].observations
         if self._box:
@@ -101,7 +105,7 @@ class FlatSpaces:
         return tree_of(leaves)
 
     def unflatten_actions(self, flat: Array) -> Array:
-        """Return flat actions [N, ...] as a vector takes them: the same if the space is unchanged, else rows [N]."""
+        """Return flat actions [N, ...] for a vector environment: unchanged if the space is, else rows [N]."""
         if self.unchanged:
             return flat
         if isinstance(self.action_space, spaces.Discrete):
@@ -110,7 +114,7 @@ class FlatSpaces:
         for (role, at), values in zip(self._split(len(flat)), self._values, strict=True):
             numbers = flat[at]
             if values:
-                chosen = zip(values, numbers.T, strict=False)  # choices of padding count as the last
+                chosen = zip(values, numbers.T, strict=False)  # padded values are replaced by the last
                 numbers = np.stack([one[np.minimum(column, len(one) - 1)] for one, column in chosen], axis=1)
             own, start = role.actions.zeros(len(at)), 0
             for view, leaf in zip(flatten(role.actions.fields(own)), role.actions.leaves, strict=True):
@@ -122,9 +126,9 @@ class FlatSpaces:
         return rows
 
     def masks(self, rows: Array) -> Array:
-        """Return action masks [N, W] of rows of observations: True for each legal choice of each number in turn.
+        """Return action masks [N, W] of rows of observations: True for each legal value of each component in turn.
 
-        If a mask allows no choice, as after the end of an episode, all are legal.
+        If a mask allows no value, as after the end of an episode, all are legal.
         """
         masks = [np.eye(1, size, dtype=np.bool_).repeat(len(rows), axis=0) for size in self._sizes]
         for (role, at), values in zip(self._split(len(rows)), self._values, strict=True):
@@ -153,7 +157,7 @@ class FlatSpaces:
 
 
 def _choices(role: Role, bins: int | None) -> list[Array]:
-    """Return the values of the choices of each number of a role's actions; none if all are real and not binned."""
+    """Return the discrete values of each component of a role's actions; empty if all are continuous, without bins."""
     leaves, values = role.actions.leaves, list[Array]()
     real = [leaf.kind == "real" and np.dtype(leaf.dtype).kind == "f" for leaf in leaves]
     if bins is None and all(real):
@@ -161,15 +165,15 @@ def _choices(role: Role, bins: int | None) -> list[Array]:
     for leaf, is_real in zip(leaves, real, strict=True):
         what = f"actions{at_path(leaf.path)} are"
         if is_real:
-            require(bins is not None, f"{what} real numbers besides choices; set bins=, the number of levels of each")
+            require(bins is not None, f"{what} continuous, but others are discrete; set bins=, the number of levels")
             box: Any = role.action_space
             for key in leaf.path:
                 box = box[key]
-            require(box.is_bounded(), f"{what} without bounds, which bins= needs; wrap the environment")
+            require(box.is_bounded(), f"{what} unbounded, but bins= requires bounds; wrap the environment")
             values += list(np.linspace(box.low.ravel(), box.high.ravel(), bins or 0, axis=1))
         elif leaf.kind == "bits":
             values += [np.arange(2)] * leaf.count
         else:
-            require(leaf.kind in ("choice", "choices"), f"{what} neither choices nor real; wrap the environment")
+            require(leaf.kind in ("choice", "choices"), f"{what} neither discrete nor continuous; wrap the environment")
             values += [start + np.arange(size) for start, size in zip(leaf.starts, leaf.sizes, strict=True)]
     return values

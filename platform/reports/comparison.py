@@ -237,12 +237,12 @@ def _find_pair(
     if equal or not candidates:
         return (result, equal[0]) if equal else None
     several = f"{rivals} and {len(candidates)} experiments on {result.task} differ in settings besides the seed"
-    require(rivals == 1 and len(candidates) == 1, f"{several}; compare folders with one experiment a task")
+    require(rivals == 1 and len(candidates) == 1, f"{several}; compare folders with one experiment per task")
     return result, candidates[0]
 
 
 def _compare_task(a: TaskResult, b: TaskResult, at: int | None, versions: str) -> TaskComparison:
-    different = f"{a.task} was played with mujoco {a.mujoco} and {b.mujoco}; allow it with versions=any"
+    different = f"{a.task} was run with MuJoCo {a.mujoco} and {b.mujoco}; to allow this, set versions=any"
     require(versions == "any" or a.mujoco == b.mujoco, different)
     (scores_a, steps_a), (scores_b, steps_b) = (_scores(result, at) for result in (a, b))
     # Rounds of different sizes end a few steps apart.
