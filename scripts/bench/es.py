@@ -20,7 +20,7 @@ import multiprocessing
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,13 +29,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # Python adds only the script's own folder
 
-import numpy as np  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
 from paddock.algos.es import ES  # noqa: E402
-from paddock.algos.learning.episodes import Moments  # noqa: E402
-from paddock.algos.pool.protocol import Done, Pool  # noqa: E402
+from paddock.algos.pool.protocol import Pool  # noqa: E402
 from paddock.algos.pool.serial import SerialPool  # noqa: E402
 from paddock.compute.dask.autoscale import Bounds  # noqa: E402
 from paddock.compute.dask.cluster import local  # noqa: E402
@@ -46,7 +44,6 @@ from scripts.bench.contenders.generation import describe_run, play_envpool, play
 from scripts.bench.harness import Report  # noqa: E402
 
 TARGET, NATIVE_TARGET = 1.0, 10.0  # ours / best peer, environment steps/s
-DRIVER_MEMBERS = 512
 CHUNK_SIZES = (1, 2, 4)  # of the processes; the best counts
 BATCHES = (
     (64, 16),
@@ -89,7 +86,6 @@ def main(arguments: list[str] | None = None) -> int:
             )
         sides = {"ours": functools.partial(play_ours, es)} | {name: play for name, (_, play) in peers.items()}
         runs = harness.in_turns(options.repeats, sides)
-        driver = None if options.native else measure_driver(es.pool, options.repeats, options.overrides)
     medians = {name: harness.medians(its) for name, its in runs.items()}
     for name, its in runs.items():
         medians[name]["all_seconds"] = [run["seconds"] for run in its]
@@ -115,7 +111,6 @@ def main(arguments: list[str] | None = None) -> int:
         "ratios": ratios,
         "ratio": statistics.median(ratios),
         "target": target,
-        "driver": driver,
     }
     print(render(report))
     return harness.finish(report, options.json, report["ratio"] >= target)
@@ -168,52 +163,9 @@ def play_ours(es: ES) -> Report:
     return describe_run(es, seconds, steps, metrics["train/return_mean"], busy)
 
 
-def measure_driver(pool: Pool, repeats: int, overrides: list[str]) -> Report:
-    """Measure the overhead of a generation of 512 members, without its episodes.
-
-    `update_ms`: an iteration on a pool that answers at once: tasks, ranks, noise, gradient, Adam.
-    `dispatch_ms`: its tasks without pairs: pickling, Dask, round trip.
-    """
-    answering = AnsweringPool()
-    es = build_es(answering, DRIVER_MEMBERS, cap=1, overrides=overrides)
-    # The first call warms up.
-    update_s = [harness.seconds_of(lambda: next(es.plan())) for _ in range(repeats + 1)][1:]
-    fn, tasks = answering.asked
-    empty = [(distribution, start, start) for distribution, start, _ in tasks]
-    dispatch_s = [harness.seconds_of(lambda: list(pool.imap_unordered(fn, empty))) for _ in range(repeats + 1)][1:]
-    return {
-        "members": DRIVER_MEMBERS,
-        "tasks": len(tasks),
-        "update_ms": 1000 * statistics.median(update_s),
-        "dispatch_ms": 1000 * statistics.median(dispatch_s),
-    }
-
-
-class AnsweringPool(SerialPool):
-    """Pool that returns prepared answers, and keeps the last request."""
-
-    asked: tuple[Callable[[Any], Any], list[Any]]
-
-    def __init__(self) -> None:
-        """Start without answers."""
-        self._answers: list[Done] = []
-
-    def imap_unordered(self, fn: Callable[[Any], Any], tasks: Iterable[Any], **_: Any) -> Iterator[Done]:
-        """Yield the prepared answers."""
-        self.asked = fn, list(tasks)
-        if not self._answers:
-            random = np.random.default_rng(0)
-            for index, (shared, start, stop) in enumerate(self.asked[1]):
-                shape, width = (stop - start, 2), shared.value.problem.mlp.sizes[0]
-                moments = [Moments(100, random.normal(size=width), random.uniform(size=width))]
-                metrics = np.zeros((*shape, 1, 0))
-                self._answers.append(Done(index, (random.normal(size=shape), np.full(shape, 100), moments, metrics)))
-        yield from self._answers
-
-
 def render(report: Report) -> str:
     """Format the report as a table."""
-    settings, driver = report["settings"], report["driver"]
+    settings = report["settings"]
     sides = {"ours": "paddock"} | {name: title for name, title in PEERS.items() if name in report}
     lines = [
         report["machine"],
@@ -235,11 +187,6 @@ def render(report: Report) -> str:
         "",
         f"steps/s, paddock / {peer}: median {report['ratio']:.3f} of {ratios}; target {report['target']:.2f} {verdict}",
     ]
-    if driver is not None:
-        lines += [
-            f"driver, a generation of {driver['members']} members in {driver['tasks']} tasks: "
-            f"update {driver['update_ms']:.1f} ms, dispatch {driver['dispatch_ms']:.1f} ms"
-        ]
     return "\n".join(lines)
 
 

@@ -6,6 +6,9 @@ walker    RL-Zoo's recipe for BipedalWalker, and Stable-Baselines3
 classic   CleanRL's recipe for CartPole, and Stable-Baselines3
 cartpole  CartPole with each side's best settings, and PufferLib's trainer on its own CartPole in C
 memory    CartPole with an LSTM of 64, and sb3-contrib's RecurrentPPO
+workers   MinAtar's Breakout with 1 to 256 emulated environment workers: processes with one environment, whose steps wait
+          as long as an Atari step; vec=multiprocess and Gymnasium's AsyncVectorEnv with the same PPO. Measured: acting,
+          updates and messages with all processes on these cores; not the emulator's processor time, nor a network.
 pictures  a convolutional network on images, on one core and on a GPU if there is one, and Stable-Baselines3
 
 Sides run interleaved in separate processes (scripts/bench/peers/), each at its fastest setting of a small grid. Peers
@@ -41,6 +44,7 @@ CARTPOLE_RATE = 1_000_000  # target in steps/s
 SB3_TIMES, PUFFERLIB_TIMES, MEMORY_TIMES, PICTURE_TIMES = 20.0, 2.5, 5.0, {"cuda": 2.0, "cpu": 1.0}  # target ratios
 LOADS = {"PYTHONPATH": str(Path(__file__).with_name("loads"))}  # contains the module `premade`
 NATIVE = ["vec=native"]
+WORKERS, JUDGED, WORKER_TIMES = (1, 2, 8, 32, 64, 128, 256), range(32, 257), 1.0  # the target applies to JUDGED
 GRID = [  # ways to use two cores
     [*NATIVE, "algo.threads=2"],
     [*NATIVE, "vec.threads=2", "algo.threads=2"],
@@ -150,7 +154,29 @@ def bench_pictures(options: argparse.Namespace) -> Report:
     return row | {"claims": [one for each in claims for one in each]}
 
 
+def bench_workers(options: argparse.Namespace) -> Report:
+    """Measure PPO by number of environment workers, with Paddock's and Gymnasium's."""
+    steps = 32 if options.quick else 128
+    recipe = CLASSIC | {"env": "waiting:bench/WaitingBreakout-v0", "num_steps": steps}
+    contenders, claims = [], list[Report]()
+    for count in options.workers or ((8,) if options.quick else WORKERS):
+        sides = {OURS: ["vec=multiprocess", f"vec.workers={count}"], "async": ["vec=gymnasium"]}
+        sized = recipe | {"num_envs": count, "minibatch_size": steps * count // 4}
+        contenders += [
+            Contender(f"{side}, {count}", FILE, sized, [setting], updates=4, environment=LOADS)
+            for side, setting in sides.items()
+        ]
+    title = f"emulated workers, rollouts of {steps} steps per worker, 4 minibatches, 4 epochs"
+    row = contest.measure(title, contenders, options.repeats)
+    for count in options.workers or WORKERS:
+        claims += contest.compare(
+            row, f"{OURS}, {count}", {f"async, {count}": WORKER_TIMES if count in JUDGED else 0.0}
+        )
+    return row | {"claims": claims}
+
+
 ROWS = {
+    "workers": bench_workers,
     "walker": bench_walker,
     "classic": bench_classic,
     "cartpole": bench_cartpole,
@@ -181,6 +207,7 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=harness.positive_int, help="runs of each contender (5)")
     parser.add_argument("--pufferlib", type=harness.interpreter, metavar="PYTHON", help="interpreter with PufferLib")
     parser.add_argument("--pufferlib-source", metavar="DIR", help="its unpacked source distribution, for CartPole in C")
+    parser.add_argument("--workers", nargs="+", type=harness.positive_int, metavar="N", help="of the row workers")
     options = parser.parse_args(arguments)
     options.rows = options.rows or (QUICK_ROWS if options.quick else list(ROWS))
     options.repeats = options.repeats or (3 if options.quick else 5)

@@ -1,6 +1,6 @@
 """Measure the dispatch overhead, scaling and memory of Paddock's pool.
 
-    python scripts/bench/runs/pool.py [--quick] [--json PATH] [--parts dispatch overhead scaling memory] [--repeats N]
+    python scripts/bench/runs/pool.py [--quick] [--json PATH] [--parts NAME ...] [--repeats N] [--sizes N ...]
 
 dispatch   Paddock's direct dispatch and Dask's `Client.map` on the same three workers.
 overhead   the experiment of the Fiber paper (arXiv:2003.11164): 5 workers and sleeping tasks, one second per worker in
@@ -8,7 +8,10 @@ overhead   the experiment of the Fiber paper (arXiv:2003.11164): 5 workers and s
 scaling    2,048 tasks of an ES generation on 32 to 1,024 workers, which share two processes
            (contenders/emulated_workers.py) and sleep as long as measured episodes of BipedalWalker, or one second on
            average. The times include the workers' own overhead. Efficiency is the time of the same tasks without any
-           overhead, in the same order, over the measured time.
+           overhead, in the same order, over the measured time. The same episodes with ipyparallel, with the faster
+           one of its views and engines that share two processes (contenders/emulated_engines.py). Emulation measures
+           dispatch with all workers on these cores; it leaves out the episodes' processor time, the network, and the
+           transfer of parameters and update of ES. The Fiber paper's 50 generations: --repeats 50.
 memory     1,000 generations of 64 tasks and a broadcast on one pool: memory of the driver, including the scheduler, and
            of the workers, before and after.
 """
@@ -28,6 +31,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +59,7 @@ OVERHEAD_TARGET = 1.05  # ours over multiprocessing.Pool's best, at most
 POPULATION = 2048
 SIZES = (32, 64, 128, 256, 512, 1024)
 SCALING_TARGETS = {"episodes": (256, 0.9), "seconds": (1024, 0.8)}  # number of workers, efficiency
+PEER_TARGET, PEER_SIZES = 1.0, range(32, 257)  # ipyparallel's time over ours, at least, by number of workers
 MEMORY_TARGET_MB = 10.0  # growth after the first tenth of the generations
 HOSTS = 2  # processes of emulated workers
 
@@ -144,18 +149,24 @@ def measure_scaling(options: argparse.Namespace) -> Report:
     loads = {"episodes": episodes, "seconds": episodes / episodes.mean()}
     rows: dict[str, dict[int, Report]] = {name: {} for name in loads}
     for size in options.sizes:
-        with emulated(size) as pool:
+        with emulated(size) as pool, engines(size) as views:
             for name, tasks in loads.items():
                 floor = ideal_time(tasks, size)
                 repeats = 1 if floor > 20 or options.quick else options.repeats
                 list(pool.imap_unordered(time.sleep, [0.01] * 4 * size))
-                times = [_generation(pool, tasks) for _ in range(repeats)]
-                median = statistics.median(times)
-                rows[name][size] = {"seconds": median, "times": times, "floor": floor, "efficiency": floor / median}
+                sides = {"paddock": functools.partial(_generation, pool, tasks)}
+                if views and name == "episodes":
+                    plays = [functools.partial(seconds_of, functools.partial(view, tasks.tolist())) for view in views]
+                    sides["ipyparallel"] = min(plays, key=lambda play: play())
+                times = in_turns(repeats, sides)
+                median = {side: statistics.median(its) for side, its in times.items()}
+                row = {"seconds": median.pop("paddock"), "times": times, "floor": floor, "load": os.getloadavg()[0]}
+                rows[name][size] = row | {"efficiency": floor / row["seconds"], **median}
     falls = all(a["seconds"] > b["seconds"] for row in rows.values() for a, b in itertools.pairwise(_values(row)))
     met = all(
         rows[name][size]["efficiency"] >= least for name, (size, least) in SCALING_TARGETS.items() if size in rows[name]
     )
+    ratios = {n: row["ipyparallel"] / row["seconds"] for n, row in rows["episodes"].items() if "ipyparallel" in row}
     rates = {name: options.population / min(row[size]["seconds"] for size in row) for name, row in rows.items()}
     return {
         "rows": rows,
@@ -164,7 +175,8 @@ def measure_scaling(options: argparse.Namespace) -> Report:
         "episode_deviation_s": float(episodes.std()),
         "tasks_per_s": rates,
         "falls": falls,
-        "reached": falls and met,
+        "ratios": ratios,
+        "reached": falls and met and all(ratio >= PEER_TARGET for size, ratio in ratios.items() if size in PEER_SIZES),
     }
 
 
@@ -175,9 +187,9 @@ def measure_episodes(population: int, played: int) -> np.ndarray:
     pairs = es.population // 2
     distribution = SearchDistribution(es.problem, 0, es.mean.astype(np.float32), es.sigma)
     for pair in range(pairs):
-        started = time.perf_counter()
+        started = time.process_time()
         _, steps, *_ = play_pairs(distribution, pair, pair + 1)
-        took.append((time.perf_counter() - started) / steps.sum())
+        took.append((time.process_time() - started) / steps.sum())
         lengths += [float(n) for n in steps.ravel()]
     drawn = np.random.default_rng(0).choice(lengths, population)
     return np.asarray(drawn) * statistics.median(took)
@@ -212,18 +224,43 @@ def emulated(workers: int) -> Iterator[Any]:
         while not file.exists() or not file.read_text():
             time.sleep(0.05)
         address = json.loads(file.read_text())["address"]
-        script = str(Path(__file__).parents[1] / "contenders" / "emulated_workers.py")
-        shares = [workers // HOSTS + (k < workers % HOSTS) for k in range(HOSTS)]
-        hosts = [
-            stack.enter_context(_process([sys.executable, script, address, str(share), folder])) for share in shares
-        ]
-        for host in hosts:
-            assert host.stdout is not None and host.stdout.readline() == b"ready\n", "emulated workers did not start"
+        start_hosts(stack, "emulated_workers.py", workers, lambda share: [address, str(share), folder])
         pool = connect(address, retries=3, task_timeout_s=None)
         stack.callback(pool.close)
         while pool.size < workers:
             time.sleep(0.05)
         yield pool
+
+
+def start_hosts(stack: ExitStack, script: str, workers: int, arguments: Callable[[int], list[str]]) -> None:
+    """Start a script of contenders/ in a few processes that share the workers, and wait until they are ready."""
+    path = str(Path(__file__).parents[1] / "contenders" / script)
+    shares = [workers // HOSTS + (k < workers % HOSTS) for k in range(HOSTS)]
+    hosts = [stack.enter_context(_process([sys.executable, path, *arguments(share)])) for share in shares]
+    for host in hosts:
+        assert host.stdout is not None and host.stdout.readline() == b"ready\n", f"{script} did not start"
+
+
+@contextmanager
+def engines(count: int) -> Iterator[list[Callable[[list[float]], Any]]]:
+    """Start ipyparallel with emulated engines; yield its methods to run tasks, none if it is not installed."""
+    if find_spec("ipyparallel") is None:
+        print("ipyparallel is skipped; to include it: pip install ipyparallel", flush=True)
+        yield []
+        return
+    import ipyparallel
+
+    quiet = ["--HeartMonitor.period=5000", "--HeartMonitor.max_heartmonitor_misses=1000", "--nodb"]
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        cluster = ipyparallel.Cluster(n=0, profile_dir=folder, log_level=50, controller_args=quiet)
+        cluster.start_controller_sync()
+        stack.callback(cluster.stop_controller_sync)
+        client = stack.enter_context(cluster.connect_client_sync())  # waits for the controller
+        file = cluster.controller.connection_files["engine"]
+        start_hosts(stack, "emulated_engines.py", count, lambda share: [file, str(share)])
+        client.wait_for_engines(count, timeout=300)
+        balanced = functools.partial(client.load_balanced_view().map_sync, time.sleep, ordered=False)
+        yield [balanced, functools.partial(client[:].map_sync, time.sleep)]
 
 
 @contextmanager
@@ -303,6 +340,10 @@ def render(part: str, report: Report) -> str:
             lines.append(f"{'':10}" + "".join(f"{its['floor']:9.2f}" for its in row.values()) + "  without overhead")
             lines.append(f"{'':10}" + "".join(f"{its['efficiency']:9.2f}" for its in row.values()) + "  efficiency")
             lines.append(f"{'':10}{report['tasks_per_s'][name]:9.0f} tasks/s at most")
+        shown = ", ".join(f"{size} workers: {ratio:.2f}" for size, ratio in report["ratios"].items())
+        lines.append(
+            f"ipyparallel / paddock, episodes: {shown or '-'}; target {PEER_TARGET} up to {PEER_SIZES[-1]} workers"
+        )
         lines.append(f"time decreases with every size, targets {SCALING_TARGETS}: {_verdict(report)}")
     else:
         lines = [f"{'generation':>10}{'driver MB':>12}{'workers MB':>12}"]
@@ -321,11 +362,12 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     parser = harness.command_line(__doc__, "under a minute: fewer durations, workers and generations")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--repeats", type=harness.positive_int, default=5)
+    parser.add_argument("--sizes", nargs="+", type=harness.positive_int, metavar="N", help="workers, for scaling")
     options = parser.parse_args(arguments)
     options.contenders = QUICK_CONTENDERS if options.quick else list(CONTENDERS)
     options.durations = (0.01, 0.001) if options.quick else DURATIONS
     options.population = 256 if options.quick else POPULATION
-    options.sizes = (32, 64) if options.quick else SIZES
+    options.sizes = options.sizes or ((32, 64) if options.quick else SIZES)
     options.generations = 100 if options.quick else 1000
     options.repeats = min(options.repeats, 2) if options.quick else options.repeats
     return options

@@ -1,0 +1,22 @@
+"""MinAtar's Breakout with steps that wait as long as a step of Atari's Breakout takes."""
+
+import time
+from typing import Any
+
+import gymnasium
+
+STEP_S = 0.00045  # processor time of a step with Gymnasium's preprocessing (ale-py 0.12, AMD EPYC)
+
+
+class Waiting(gymnasium.Wrapper):
+    """Wrapper that waits in each step without using the processor."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Wait, and step."""
+        time.sleep(STEP_S)
+        return self.env.step(action)
+
+
+gymnasium.register(
+    "bench/WaitingBreakout-v0", lambda: Waiting(gymnasium.make("paddock.envs.games:paddock/MinAtarBreakout-v0"))
+)
