@@ -25,7 +25,7 @@ class Players(Protocol):
         """Start an episode in a row, with an empty recurrent state."""
 
     def forget(self, row: int) -> None:
-        """Reset the recurrent state of a row, if there is any."""
+        """Reset the recurrent state of a row."""
 
     def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None) -> NDArray[Any]:
         """Map observations [R, *shape] of all rows to actions [R, ...], each row independently.

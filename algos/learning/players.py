@@ -33,6 +33,9 @@ class Members(Players):
         """See `Players.start`."""
         self._population.load(row, self._load(episode))
 
+    def forget(self, row: int) -> None:
+        """See `Players.forget`; these networks have no recurrent state."""
+
     def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None = None) -> NDArray[Any]:
         """See `Players.act`."""
         numbers = self._inputs.numbers(obs)
