@@ -208,17 +208,18 @@ def _attachments(state: Any) -> Iterator[str]:
 def _reading(path: Path) -> Iterator[Any]:
     try:
         with np.load(path, allow_pickle=False) as archive:
-            check_version(path, int(archive[VERSION]) if VERSION in archive.files else 0)
+            version = int(archive[VERSION]) if VERSION in archive.files else 0
+            if version != FORMAT:
+                raise FormatError(explain_format(str(path), version, None))
             yield archive
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, RuntimeError) as error:
         raise CheckpointError(f"checkpoint {path} is damaged ({type(error).__name__}: {error})") from error
 
 
-def check_version(what: Path, version: Any) -> None:
-    """Raise FormatError unless a file or folder has the format version that this Paddock reads."""
-    if version != FORMAT:
-        remedy = "use the Paddock that wrote it (provenance.json)"
-        raise FormatError(f"{what} has format version {version}, but this Paddock reads version {FORMAT}; {remedy}")
+def explain_format(what: str, version: Any, paddock: Any) -> str:
+    """Return a message that names the Paddock version able to read a file or folder."""
+    reader = f"Paddock {paddock}" if paddock else "the Paddock that wrote it (provenance.json)"
+    return f"{what} has format version {version}, but this Paddock reads version {FORMAT}; use {reader}"
 
 
 def check_fits(state: Mapping[str, Any], expected: Mapping[str, Any], path: str = "") -> None:

@@ -28,7 +28,7 @@ import yaml
 from paddock.envs.errors import DISK_FULL, IN_USE, ConfigError, PaddockError, closest
 from paddock.envs.process import keep_from_forks
 
-from .checkpoint import FULL, State, check_version, storing, write, write_atomically
+from .checkpoint import FORMAT, FULL, FormatError, State, explain_format, storing, write, write_atomically
 from .identity import changed_keys, changed_processors
 from .provenance import find_source, now, write_provenance
 
@@ -207,8 +207,10 @@ def free_path(path: Path) -> Path:
 def check_format(path: Path) -> None:
     """Raise FormatError if the run in a folder has another format version."""
     noted = read_json(path / "provenance.json")
-    if noted:
-        check_version(path, noted.get("format", 0))
+    if noted and noted.get("format") != FORMAT:
+        version, commit = (noted.get("packages") or {}).get("paddock", ""), noted.get("commit")
+        reader = f"{version} (commit {commit[:12]})" if commit else version
+        raise FormatError(explain_format(str(path), noted.get("format", 0), reader.strip()))
 
 
 def read_end(path: Path) -> str | None:

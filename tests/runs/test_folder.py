@@ -118,14 +118,14 @@ def test_run_of_another_format_is_refused_and_names_its_version(
     assert call_main(*arguments(run, 1)) == 0
     noted = json.loads((run / "provenance.json").read_text())
     assert noted["format"] == FORMAT
-    noted["format"] = 0
+    noted |= {"format": 0, "packages": {"paddock": "0.0.9"}, "commit": 40 * "a"}
     (run / "provenance.json").write_text(json.dumps(noted))
     capsys.readouterr()
     assert call_main(*arguments(run, 2)) == 2
-    said = f"has format version 0, but this Paddock reads version {FORMAT}; use the Paddock that wrote it"
+    said = f"has format version 0, but this Paddock reads version {FORMAT}; use Paddock 0.0.9 (commit {12 * 'a'})"
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"paddock: {run} {said}")
-    with pytest.raises(FormatError, match="use the Paddock that wrote it"):
+    assert line == f"paddock: {run} {said}"
+    with pytest.raises(FormatError, match=r"use Paddock 0\.0\.9"):
         load(run)
 
 

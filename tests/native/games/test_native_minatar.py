@@ -108,6 +108,7 @@ def test_an_episode_is_minatar_s_with_other_rules(make: Any, game: str) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("game", GAMES)
 def test_a_thousand_episodes_are_minatar_s(make: Any, game: str) -> None:
     steps, mean, most = play_both(make, game, False, 1000, NIGHTLY)
