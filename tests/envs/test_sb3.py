@@ -31,8 +31,8 @@ def test_emulated_environments_pass_the_checks_of_stable_baselines3(form: Any) -
 
 @pytest.mark.parametrize("id", IDS)
 def test_steps_and_infos_equal_those_of_dummy_vec_env(id: str) -> None:
-    ours = VecEnv(paddock.emulate_vector(id, 3, **IDS[id]))
-    theirs = DummyVecEnv([lambda: Monitor(paddock.emulate(id, **IDS[id]))] * 3)
+    ours: Any = VecEnv(paddock.emulate_vector(id, 3, **IDS[id]))
+    theirs: Any = DummyVecEnv([lambda: Monitor(paddock.emulate(id, **IDS[id]))] * 3)
     assert (ours.observation_space, ours.action_space) == (theirs.observation_space, theirs.action_space)
     for vector in (ours, theirs):
         vector.seed(4)
@@ -64,11 +64,11 @@ def test_ppo_of_stable_baselines3_learns_a_bandit() -> None:
     model.learn(3000)
     lengths = evaluate_policy(model, vector, 20, return_episode_rewards=True)[1]
     assert lengths == [1] * 20
-    assert np.mean([episode["r"] for episode in model.ep_info_buffer]) > 0.8  # chance: 0.1
+    assert np.mean([episode["r"] for episode in model.ep_info_buffer or ()]) > 0.8  # chance: 0.1
 
 
 def test_each_agent_is_a_row_and_attributes_are_those_of_its_environment() -> None:
-    vector = VecEnv(paddock.emulate_vector("paddock.envs.sanity.relay:Relay", 2))
+    vector: Any = VecEnv(paddock.emulate_vector("paddock.envs.sanity.relay:Relay", 2))
     assert vector.reset().shape == (6, *vector.observation_space.shape)
     dones = [vector.step(np.zeros(6, np.int64))[2] for _ in range(6)]
     assert np.stack(dones).any(axis=0).all() and not dones[0].all()

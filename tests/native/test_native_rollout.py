@@ -78,7 +78,7 @@ class Crowd:
     @classmethod
     def of(cls, env: EnvSpec, hidden_sizes: tuple[int, ...] = (16,), activation: Activation = "tanh") -> "Crowd":
         mlp = MLP.for_spaces(env.observations, env.spaces[1], hidden_sizes, activation)
-        problem = Problem(env, Native(num_envs=7, threads=1), mlp, 3, None, 2, None, 100_000, 1.0)
+        problem = Problem(env, Native(num_envs=7, threads=1), mlp, 3, 2, None, 100_000, 1.0)
         parameters = 0.5 * np.random.default_rng(1).standard_normal((E, mlp.num_parameters))
         return cls(problem, parameters.astype(np.float32))
 

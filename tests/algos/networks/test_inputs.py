@@ -394,7 +394,11 @@ def test_residual_network_has_the_shape_of_impalas() -> None:
     assert layers(torch.zeros((2, 84, 84, 4), dtype=torch.uint8)).shape == (2, 32 * 11 * 11)
 
 
-@pytest.mark.parametrize("space", [spaces.Box(0, 1, (6, 5, 3), np.bool_), spaces.MultiBinary((6, 5, 3))])
+BIT_BOX: Any = np.bool_  # Gymnasium types bounds as floats
+BIT_IMAGES = [spaces.Box(0, 1, (6, 5, 3), BIT_BOX), spaces.MultiBinary((6, 5, 3))]
+
+
+@pytest.mark.parametrize("space", BIT_IMAGES)
 def test_bits_are_convolved_on_request_as_the_same_bytes_are(space: gymnasium.Space) -> None:
     bits, image = Layout.of(space, {}, ()), Layout.of(spaces.Box(0, 1, (6, 5, 3), np.uint8), {}, ())
     assert architecture(bits, encoder="auto").encoder == "mlp"
