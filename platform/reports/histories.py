@@ -1,4 +1,4 @@
-"""Algorithm-specific pictures of a run: POET's niches, PBT's members, matches."""
+"""Algorithm-specific figures of a run: POET's niches, PBT's members, matches."""
 
 from __future__ import annotations
 

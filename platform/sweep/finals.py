@@ -82,7 +82,7 @@ def pick_finalists(trials: Sequence[FrozenTrial], maximize: bool, limit: int, co
     return list(dict.fromkeys(trial.number for trial in ranked))[:count]
 
 
-def stand(
+def compute_standing(
     finalists: Sequence[int], scores: Scores, seed: int, held_out: int, costs: Mapping[int, float] | None = None
 ) -> Standing:
     """Derive the decided rounds, the winner and the missing runs.

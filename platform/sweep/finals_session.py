@@ -18,7 +18,7 @@ from ..runs.checkpoint import write_atomically
 from ..runs.folder import has_ended
 from ..runs.loop import RunFailed
 from ..runs.state import last_metrics, read_run_states
-from .finals import FOLDER, HELD_OUT, RESULT, Final, Standing, stand
+from .finals import FOLDER, HELD_OUT, RESULT, Final, Standing, compute_standing
 from .placement import End, LaunchTarget, Plan, Running, supervise
 from .study import Constraint, SweepSettings, parse_objectives
 from .trial import SHARED_FAILURES
@@ -99,7 +99,7 @@ class FinalsSession:
         }
 
     def _standing(self) -> Standing:
-        return stand(self._finalists, self._scores, self._seed, self._settings.count_held_out(), self._costs)
+        return compute_standing(self._finalists, self._scores, self._seed, self._settings.count_held_out(), self._costs)
 
     def _value(self, score: float) -> float | None:
         return self._sign * score if math.isfinite(score) else None

@@ -15,7 +15,7 @@ from sweep_commands import SPACE, Desk, desk_fixture  # noqa: F401
 
 from paddock.report import report
 from paddock.runs.state import find_runs, read_run_states
-from paddock.sweep.finals import HELD_OUT, pick_finalists, read_finals, stand
+from paddock.sweep.finals import HELD_OUT, compute_standing, pick_finalists, read_finals
 from paddock.sweep.summary import describe_progress
 
 FINALS = [SPACE, "hydra.sweeper.n_trials=4", "hydra.sweeper.finals=4", "hydra.sweeper.held_out=2"]
@@ -36,7 +36,7 @@ def trials(*values: float, costs: tuple[float, ...] = (), state: TrialState = Tr
 def race(finalists: list[int], score: dict[tuple[int, int], float], order: random.Random) -> int | None:
     """Play finals whose runs end in random order; return the winner."""
     ended: dict[tuple[int, int], float] = {}
-    while (standing := stand(finalists, ended, 0, 2)).missing:
+    while (standing := compute_standing(finalists, ended, 0, 2)).missing:
         run = order.choice(standing.missing)
         ended[run] = score[run]
     return standing.winner
@@ -68,16 +68,16 @@ def test_held_out_seeds_choose_nothing() -> None:
     for value in (-1e9, 1e9, math.nan):
         held_out = {(trial, HELD_OUT + k): value for trial in range(4) for k in range(2)}
         winners.add(race([0, 1, 2, 3], score | held_out, random.Random(0)))
-        standing = stand([0, 1, 2, 3], score, 0, 2)
+        standing = compute_standing([0, 1, 2, 3], score, 0, 2)
         assert {seed for _, seed in standing.missing} == {HELD_OUT, HELD_OUT + 1}  # beyond every seed of 64 finalists
     assert winners == {3}
 
 
 def test_rounds_double_the_seeds_and_halve_the_finalists() -> None:
     runs: dict[tuple[int, int], float] = {}
-    while missing := stand([0, 1, 2, 3, 4, 5, 6, 7], runs, 10, 0).missing:
+    while missing := compute_standing([0, 1, 2, 3, 4, 5, 6, 7], runs, 10, 0).missing:
         runs |= {run: float(-run[0]) for run in missing}
-    rounds = stand([0, 1, 2, 3, 4, 5, 6, 7], runs, 10, 0).rounds
+    rounds = compute_standing([0, 1, 2, 3, 4, 5, 6, 7], runs, 10, 0).rounds
     assert [one.seeds for one in rounds] == [[11], [12, 13], [14, 15, 16, 17]]
     assert [one.stay for one in rounds] == [[0, 1, 2, 3], [0, 1], [0]]
     assert len(runs) == 8 * 3
@@ -101,7 +101,7 @@ def test_half_of_the_finalists_are_cheap_where_cost_counts() -> None:
     assert pick_finalists(made, True, 4) == [0, 1, 2, 3]
     assert pick_finalists(made, True, 4, "steps") == [0, 1, 3, 5]
     costs = {0: 10.0, 1: 9.0, 3: 8.0, 5: 2.0}
-    standing = stand([0, 1, 3, 5], {(k, seed): 1.0 for k in costs for seed in (1, 2)}, 0, 0, costs)
+    standing = compute_standing([0, 1, 3, 5], {(k, seed): 1.0 for k in costs for seed in (1, 2)}, 0, 0, costs)
     assert standing.winner == 5 and not standing.missing  # equal means: the cheapest
 
 

@@ -1,1 +1,1 @@
-"""Algorithm-specific pictures."""
+"""Algorithm-specific figures."""

@@ -1,4 +1,4 @@
-"""Pictures of matches: Elo ratings with intervals, and shares of points between players."""
+"""Figures of matches: Elo ratings with intervals, and shares of points between players."""
 
 from __future__ import annotations
 

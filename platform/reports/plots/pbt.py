@@ -1,4 +1,4 @@
-"""Pictures of population based training (arXiv:1711.09846): lineage and resulting hyperparameter schedules."""
+"""Figures of population based training (arXiv:1711.09846): lineage and resulting hyperparameter schedules."""
 
 from __future__ import annotations
 

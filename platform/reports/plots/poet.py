@@ -1,4 +1,4 @@
-"""Pictures of a POET run (arXiv:1901.01753, arXiv:2003.08536): lineage of niches and ANNECS."""
+"""Figures of a POET run (arXiv:1901.01753, arXiv:2003.08536): lineage of niches and ANNECS."""
 
 from __future__ import annotations
 

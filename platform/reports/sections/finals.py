@@ -1,4 +1,4 @@
-"""Panels about the finals of a sweep: scores on fresh and held-out seeds, and the front of score and cost."""
+"""Panels about the finals of a sweep: scores on fresh and held-out seeds, and the Pareto front of score and cost."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser  # noqa:
 
 from paddock import CONF  # noqa: E402
 from paddock.reports.statistics import interquartile_mean  # noqa: E402
-from paddock.sweep.finals import HELD_OUT, pick_finalists, stand  # noqa: E402
+from paddock.sweep.finals import HELD_OUT, compute_standing, pick_finalists  # noqa: E402
 from paddock.sweep.samplers import make_sampler  # noqa: E402
 from paddock.sweep.space import read_space, suggest  # noqa: E402
 from scripts.bench import harness  # noqa: E402
@@ -98,9 +98,9 @@ def compare(task: str, steps: int, sizes: Mapping[str, int], file: Path | None) 
     best = {k: pick_finalists(trials[: sizes[k]], True, 1)[0] for k in ("long", "short")}
     finalists = pick_finalists(trials[: sizes["search"]], True, sizes["finalists"])
     scores: dict[tuple[int, int], float] = {}
-    while missing := stand(finalists, scores, 0, 0).missing:
+    while missing := compute_standing(finalists, scores, 0, 0).missing:
         scores |= {(number, seed): runs.score(chosen[number], seed) for number, seed in missing}
-    standing = stand(finalists, scores, 0, 0)
+    standing = compute_standing(finalists, scores, 0, 0)
     assert standing.winner is not None
     claims = {
         "A": (best["long"], trials[best["long"]].value),
