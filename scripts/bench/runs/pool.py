@@ -162,6 +162,8 @@ def measure_scaling(options: argparse.Namespace) -> Report:
                 median = {side: statistics.median(its) for side, its in times.items()}
                 row = {"seconds": median.pop("paddock"), "times": times, "floor": floor, "load": os.getloadavg()[0]}
                 rows[name][size] = row | {"efficiency": floor / row["seconds"], **median}
+                shown = {"ideal": floor, "paddock": row["seconds"], **median, "load": row["load"]}
+                print(f"{name}, {size} workers:", *(f"{key} {value:.2f}" for key, value in shown.items()), flush=True)
     falls = all(a["seconds"] > b["seconds"] for row in rows.values() for a, b in itertools.pairwise(_values(row)))
     met = all(
         rows[name][size]["efficiency"] >= least for name, (size, least) in SCALING_TARGETS.items() if size in rows[name]
