@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..runs.folder import has_ended, read_json
+from ..runs.folder import has_ended, read_config
 from ..runs.state import last_metrics
 from .study import StudySettings
 
@@ -128,7 +128,6 @@ def read_finals(folder: str | os.PathLike[str]) -> pl.DataFrame:
     import polars as pl
 
     metric = next(iter(StudySettings.read(Path(folder)).objectives))
-    winner = read_json(Path(folder) / RESULT)
     rows = []
     for run in sorted((Path(folder) / FOLDER).glob("*_seed*")):
         if has_ended(run):
@@ -139,7 +138,7 @@ def read_finals(folder: str | os.PathLike[str]) -> pl.DataFrame:
                 "steps": metrics.get("step"),
                 "seconds": metrics.get("system/seconds"),
             }
-            held_out = str(seed) in winner.get("held_out", {})
+            held_out = seed >= read_config(Path(folder) / str(trial))["seed"] + HELD_OUT
             rows.append({"trial": trial, "seed": seed, "held_out": held_out, **values, "run": str(run)})
     schema = {"trial": pl.Int64, "seed": pl.Int64, "held_out": pl.Boolean, metric: pl.Float64}
     schema |= {"steps": pl.Float64, "seconds": pl.Float64, "run": pl.String}

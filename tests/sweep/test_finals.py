@@ -129,6 +129,8 @@ def test_killed_finals_resume_with_the_same_result(desk: Desk) -> None:
     assert desk.call(*command)[0] == 0
     assert (desk.sweep / "finals.json").read_text() == expected
     assert {path.parent.name: path.read_bytes() for path in desk.sweep.glob("finals/*/metrics.jsonl")} == runs
+    (desk.sweep / "finals.json").unlink()  # missing until the finals end
+    assert read_finals(desk.sweep)["held_out"].sum() == 2
 
 
 def test_two_commands_share_finals_that_the_printed_command_repeats(desk: Desk) -> None:
