@@ -22,7 +22,7 @@ from .finals import FOLDER, HELD_OUT, RESULT, Final, Standing, compute_standing
 from .placement import End, LaunchTarget, Plan, Running, supervise
 from .study import Constraint, SweepSettings, parse_objectives
 from .trial import SHARED_FAILURES
-from .trials import STOPPED
+from .trials import BAD_INPUT, STOPPED
 
 RETRY_S = 5.0  # between attempts to start a run that another process is running
 
@@ -140,7 +140,7 @@ class FinalsSession:
             self._failure = f"{SHARED_FAILURES[end.code].format(final[0])}; {remedy}"
         elif end.code == 75:  # another process runs it
             self._next_try[final] = time.monotonic() + RETRY_S
-        elif end.code > 0 or self._lost.get(final, 0) >= self._settings.retries:
+        elif end.code in (1, BAD_INPUT) or self._lost.get(final, 0) >= self._settings.retries:
             self._fail(final, f"exit code {end.code}", end.output)
         else:
             self._lost[final] = self._lost.get(final, 0) + 1
@@ -148,10 +148,10 @@ class FinalsSession:
     def _record(self, final: Final) -> None:
         metrics = last_metrics(self._path(final))[0]
         value = metrics.get(self._metric, math.nan)
-        constraints = [Constraint.parse(text) for text in self._settings.constraints]
-        broken = [one for one in constraints if not one.excess(metrics.get(one.metric, math.nan)) <= 0]
+        constraints = {text: Constraint.parse(text) for text in self._settings.constraints}
+        broken = [text for text, one in constraints.items() if not one.excess(metrics.get(one.metric, math.nan)) <= 0]
         if math.isnan(value) or broken:
-            self._fail(final, f"it breaks {broken[0]}" if broken else f"it ended without {self._metric}")
+            self._fail(final, f"it violates {broken[0]}" if broken else f"it ended without {self._metric}")
         else:
             self._scores[final] = self._sign * value
 
