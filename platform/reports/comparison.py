@@ -45,10 +45,10 @@ class SeedResult:
     digest: str  # of metrics.jsonl
 
     def at(self, step: int | None) -> tuple[int, float]:
-        """Return the last point, or the last one up to a step."""
+        """Return how far the run is known and its last value, both up to a step if one is given."""
         points = [k for k, known in enumerate(self.steps) if step is None or known <= step]
         require(bool(points), f"at={step}: the first value of seed {self.seed} is at step {self.steps[0]}")
-        return self.steps[points[-1]], self.values[points[-1]]
+        return self.steps[-1] if step is None else min(step, self.steps[-1]), self.values[points[-1]]
 
 
 @dataclass(frozen=True)
@@ -242,6 +242,8 @@ def _find_pair(
 
 
 def _compare_task(a: TaskResult, b: TaskResult, at: int | None, versions: str) -> TaskComparison:
+    other_metric = f"{a.task} has {a.metric} in A and {b.metric} in B; choose a metric of both with score="
+    require(a.metric == b.metric, other_metric)
     different = f"{a.task} was run with MuJoCo {a.mujoco} and {b.mujoco}; to allow this, set versions=any"
     require(versions == "any" or a.mujoco == b.mujoco, different)
     (scores_a, steps_a), (scores_b, steps_b) = (_scores(result, at) for result in (a, b))

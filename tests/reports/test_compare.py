@@ -123,3 +123,17 @@ def test_runs_of_different_lengths_compare_at_a_common_step(tmp_path: Path) -> N
     a, b = runs(tmp_path / "a", SCORES[:4]), runs(tmp_path / "b", SCORES[:4], rows=3)
     [task] = compare(a, b, at=20).tasks
     assert task.a.tolist() == SCORES[:4].tolist() and task.b.tolist() == [0.0] * 4  # B's score comes at step 30
+    for seed, score in enumerate(SCORES[:4]):  # evaluated at other steps
+        rows = [{}, {"eval/return_mean": float(score)}, {}, {"eval/return_mean": 0.0}]
+        write(tmp_path / "c" / str(seed), rows, CONFIG | {"seed": seed, "env": {"id": "CartPole-v1"}})
+    [task] = compare(b, tmp_path / "c", at=30).tasks
+    assert task.a.tolist() == task.b.tolist() == SCORES[:4].tolist()
+
+
+def test_different_metrics_are_not_compared(tmp_path: Path) -> None:
+    a = runs(tmp_path / "a", SCORES[:4])
+    for seed in range(4):
+        rows = [{"train/return_mean": 0.0}] * 2
+        write(tmp_path / "b" / str(seed), rows, CONFIG | {"seed": seed, "env": {"id": "CartPole-v1"}})
+    with pytest.raises(ConfigError, match="train/return_mean"):
+        compare(a, tmp_path / "b")
