@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +36,16 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
     for trial in chosen:
         values = zip(about.objectives, trial.values or (), strict=False)
         value = ", ".join(f"{name} {value:.6g}" for name, value in values)
-        print(f"best: trial {trial.number}, {_measured(finals) + f'; {value} in the search' if finals else value}")
+        print(
+            f"best: trial {trial.number}, {describe_winner(finals) + f'; {value} in the search' if finals else value}"
+        )
         print(f"  {command_of(about, folder, trial)}")
     if finals and (leader := finals["finalists"][0]) != finals["winner"]:
         *_, last = (one for one in finals["rounds"] if str(leader) in one["means"])
-        mean, seeds = last["means"][str(leader)], 2 * len(last["seeds"]) - 1
+        mean, seeds = last["means"][str(leader)], last["seeds"][-1] - finals["rounds"][0]["seeds"][0] + 1
         fresh = "failed" if mean is None else f"has a mean of {mean:.6g}"
-        print(f"trial {leader} led the search with {trials[leader].value:.6g}, and {fresh} on {seeds} fresh seeds")
+        over = f"{seeds} fresh seed{'s' if seeds > 1 else ''}"
+        print(f"trial {leader} led the search with {trials[leader].value:.6g}, and {fresh} on {over}")
     found = importances(study) if len(study.directions) == 1 else {}
     if found:
         print("importances: " + ", ".join(f"{name} {share:.0%}" for name, share in found.items()))
@@ -60,12 +63,14 @@ def command_of(about: StudySettings, folder: Path, trial: FrozenTrial) -> str:
     return format_main_command([*about.sources, *about.fixed, *(note.overrides if note else ())])
 
 
-def _measured(finals: dict[str, Any]) -> str:
-    runs, iqm, bounds = len(finals["held_out"]), finals["iqm"], finals["interval"]
+def describe_winner(finals: Mapping[str, Any]) -> str:
+    """Describe the score of the winner of finals, given the content of `finals.json`."""
+    runs = sum(value is not None for value in finals["held_out"].values())
+    iqm, bounds = finals["iqm"], finals["interval"]
     if iqm is None:
         return f"winner of {len(finals['finalists'])} finalists"
     interval = f" [{bounds[0]:.6g}, {bounds[1]:.6g}]" if bounds else ""
-    return f"{finals['metric']} {iqm:.6g}{interval} (IQM of {runs} held-out seeds)"
+    return f"{finals['metric']} {iqm:.6g}{interval} (IQM of {runs} held-out seed{'s' if runs > 1 else ''})"
 
 
 def describe_progress(folder: Path, run_states: Sequence[RunState]) -> str:
@@ -74,17 +79,19 @@ def describe_progress(folder: Path, run_states: Sequence[RunState]) -> str:
     ended = [one for one in run_states if one.state in ("done", "failed") and folder in one.run.parents]
     trials = sum(one.run.parent == folder for one in ended)
     rounds = max(about.finals.bit_length() - 1, 0)
-    total = about.n_trials + about.finals * rounds + about.held_out
+    total_finals = about.finals * rounds + about.held_out
+    finals = min(len(ended) - trials, total_finals)  # more if n_trials was increased and finalists changed
+    remaining = about.n_trials + total_finals - trials - finals
     text = f"sweep {about.study}: {trials} of {about.n_trials} trials"
-    if total > about.n_trials:
-        text += f", {len(ended) - trials} of {total - about.n_trials} runs of the finals"
-    if (folder / RESULT).exists() or len(ended) >= total:
+    if total_finals:
+        text += f", {finals} of {total_finals} runs of the finals"
+    if (folder / RESULT).exists() if total_finals else remaining <= 0:
         return f"{text}; finished"
     seconds = [one.metrics["system/seconds"] for one in ended if "system/seconds" in one.metrics]
     active = sum(one.state == "running" and folder in one.run.parents for one in run_states)
-    if not seconds or not active:
+    if not seconds or not active or not remaining:
         return text
-    return f"{text}; about {duration((total - len(ended)) * sum(seconds) / len(seconds) / active)} left"
+    return f"{text}; about {duration(remaining * sum(seconds) / len(seconds) / active)} left"
 
 
 def count_ends(trials: Sequence[FrozenTrial]) -> str:

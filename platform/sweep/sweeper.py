@@ -33,7 +33,7 @@ from ..config.overrides import format_source_arguments
 from ..runs.identity import NUM_ENVS, algorithm_name, count_envs, short_name
 from ..runs.loop import RunFailed
 from ..runs.provenance import format_command
-from .finals import pick_finalists
+from .finals import RESULT, pick_finalists
 from .finals_session import FinalsSession
 from .launchers import LocalKeys, SweepLauncher
 from .placement import NOT_PASSED, LaunchTarget, Plan, plan_job
@@ -247,6 +247,7 @@ class OptunaSweeper(Sweeper):
                     f"{display_path(self._folder)} holds other runs; choose another folder by hydra.sweep.dir=",
                 )
                 about.write(self._folder)
+                (self._folder / RESULT).unlink(missing_ok=True)  # written again after the finals
         except OSError as error:
             remedy = "choose another folder with hydra.sweep.dir="
             raise ConfigError(f"{display_path(self._folder)} cannot be written ({error.strerror}); {remedy}") from error

@@ -15,7 +15,7 @@ from ...runs.lazy_imports import matplotlib
 from ...runs.units import duration, short
 from ...sweep.finals import RESULT
 from ...sweep.study import StudySettings, open_study, read_trials
-from ...sweep.summary import best_trials, command_of, count_ends, importances
+from ...sweep.summary import best_trials, command_of, count_ends, describe_winner, importances
 from ..drawing import COLORS, GREY, mark_whole, name_rows
 from ..figures import INK, Column, Picture, Series, axes, picture
 from ..page import Code, Grid, Heading, Panel, Section, Table, Text
@@ -52,13 +52,13 @@ def describe(folder: Path, name: str, k: int) -> Section:
 
 def _best(study: Study, folder: Path, about: StudySettings) -> list[Heading | Code]:
     blocks: list[Heading | Code] = []
-    winner = read_json(folder / RESULT).get("winner")
-    best = best_trials(study) if winner is None else [study.get_trials(deepcopy=False)[winner]]
+    finals = read_json(folder / RESULT)
+    best = [study.get_trials(deepcopy=False)[finals["winner"]]] if finals else best_trials(study)
     for trial in best[:5]:
         values = zip(about.objectives, trial.values or (), strict=False)
-        reached = ", ".join(f"{metric} {short(value)}" for metric, value in values) + (
-            " in the search" if winner is not None else ""
-        )
+        reached = ", ".join(f"{metric} {short(value)}" for metric, value in values)
+        if finals:
+            reached = f"{describe_winner(finals)}; {reached} in the search"
         blocks += [Heading(f"Best: trial {trial.number}, {reached}"), Code([command_of(about, folder, trial)])]
     if len(best) > 5:
         blocks.append(Heading(f"and {len(best) - 5} more on the Pareto front"))
