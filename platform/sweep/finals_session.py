@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..config.command import display_path
 from ..reports.statistics import interquartile_mean, interval
 from ..runs.checkpoint import write_atomically
 from ..runs.folder import has_ended
@@ -162,7 +163,8 @@ class FinalsSession:
         print(f"trial {final[0]} with seed {final[1]} failed: {why}{lines}", file=sys.stderr, flush=True)
         first = self._standing().rounds[:1]
         if first and not any(math.isfinite(mean) for mean in first[0].means.values()):
-            self._failure = f"every finalist failed: {why}"
+            remedy = f"fix this and delete {display_path(self._folder / FOLDER)}, then run the same command"
+            self._failure = f"every finalist failed ({why}); {remedy}"
 
     def _announce(self) -> None:
         standing = self._standing()
