@@ -60,11 +60,13 @@ def describe_finals(
 
 def _note(result: Mapping[str, Any]) -> str:
     marks = "filled: fresh seeds; hollow: the seed of the search"
-    if not result.get("interval"):
+    if not result.get("held_out"):
+        return marks
+    marks += "; orange: held-out seeds of the winner"
+    if not result["interval"]:
         return marks
     low, high = result["interval"]
-    measured = f"{short(result['iqm'])} [{short(low)}, {short(high)}]"
-    return f"{marks}; orange: held-out seeds of the winner, IQM and 95 % interval {measured}"
+    return f"{marks}, IQM and 95 % interval {short(result['iqm'])} [{short(low)}, {short(high)}]"
 
 
 def _draw_scores(
