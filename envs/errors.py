@@ -103,10 +103,11 @@ PACKAGES = {  # PyPI packages that no extra installs
     "envpool": "envpool",
     "gymnasium_robotics": "gymnasium-robotics",
     "highway_env": "highway-env",
-    "minihack": "--no-deps nle minihack",  # requires an old Gymnasium, but works with newer versions
+    "minihack": "--no-deps nle minihack 'setuptools<81'",  # works with newer versions of Gymnasium than it requires
     "miniworld": "miniworld",
     "mo_gymnasium": "mo-gymnasium",
     "nle": "--no-deps nle",
+    "pkg_resources": "'setuptools<81'",  # which MiniHack imports
     "pygame": "pygame",
 }
 
