@@ -92,12 +92,16 @@ def draw(
         for ax, (name, metrics) in zip(axes, panels.items(), strict=True):
             shown = [curve for curve in curves if curve.metric in metrics]
             named = _draw_panel(ax, shown, len(groups) > 1 or label is not None)
+            for line in named:
+                line.set_label(_wrap(str(line.get_label()), width / 2 - 0.7, points))
             ax.set_ylabel(LABELS.get(name, metrics[0] if len(metrics) == 1 else name))
             ax.tick_params(labelsize=points)
             if not below and (len(shown) > 1 or label):
                 ax.legend(handles=named, **legend)
         if below:
             figure.legend(handles=named, loc="outside lower center", ncols=2, **legend)
+            if size is None:
+                figure.set_figheight(height + 0.08 * sum(str(line.get_label()).count("\n") for line in named))
         label_x(axes[-1], x)
         explained = explain_lines([len(curve.lines) for curve in curves], smooth)
         _write_above(axes[0], default if title is None else title, explained, width, points)
@@ -151,7 +155,11 @@ def _draw_panel(ax: Axes, curves: Sequence[Curve], with_group: bool) -> list[Lin
 def _write_above(ax: Axes, title: str, explained: str, width_in: float, points: float) -> None:
     """Write a title, and below it an explanation of the lines in small type that fits the width."""
     points *= 0.7
-    lines = textwrap.wrap(explained, max(int((width_in - 0.9) * 72 / (0.5 * points)), 20))
+    text = _wrap(explained, width_in - 0.9, points)
     place: dict[str, Any] = {"ha": "center", "va": "bottom", "transform": ax.transAxes, "color": GREY}
-    ax.text(0.5, 1.02, "\n".join(lines), fontsize=points, **place)
-    ax.set_title(title, pad=7 + 1.4 * points * len(lines))
+    ax.text(0.5, 1.02, text, fontsize=points, **place)
+    ax.set_title(title, pad=7 + 1.4 * points * (1 + text.count("\n")))
+
+
+def _wrap(text: str, width_in: float, points: float) -> str:
+    return textwrap.fill(text, max(int(width_in * 72 / (0.5 * points)), 20))
