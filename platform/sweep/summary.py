@@ -33,6 +33,8 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
     print(f"{len(trials)} trials: {count_ends(trials) or 'none'}; {steps:,.0f} environment steps")
     finals = read_json(folder / RESULT)
     chosen = [trials[finals["winner"]]] if finals else best_trials(study)[:MAX_SHOWN]
+    if not chosen and any(trial.state == optuna.trial.TrialState.COMPLETE for trial in trials):
+        print(f"no trial satisfies the constraints: {', '.join(about.constraints)}")
     for trial in chosen:
         values = zip(about.objectives, trial.values or (), strict=False)
         value = ", ".join(f"{name} {value:.6g}" for name, value in values)

@@ -59,11 +59,8 @@ def describe_finals(
 
 
 def _note(result: Mapping[str, Any]) -> str:
-    marks = "filled: fresh seeds; hollow: the seed of the search"
-    if not result.get("held_out"):
-        return marks
-    marks += "; orange: held-out seeds of the winner"
-    if not result["interval"]:
+    marks = "filled: fresh seeds; hollow: the seed of the search; orange: held-out seeds of the winner"
+    if not result.get("interval"):
         return marks
     low, high = result["interval"]
     return f"{marks}, IQM and 95 % interval {short(result['iqm'])} [{short(low)}, {short(high)}]"
