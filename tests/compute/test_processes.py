@@ -164,6 +164,18 @@ with cluster(compute={backend!r}, **{settings}) as mp:
     wait_until(lambda: all(ended(pid) for pid in pids), LOST_S)
 
 
+def test_a_process_uses_a_queue_of_a_program_that_is_exiting() -> None:
+    program = """
+import process_tasks as tasks
+import paddock.compute as mp
+pids = mp.Queue()
+mp.Process(target=tasks.put_pid, args=(pids,)).start()
+"""
+    environment = os.environ | {"PYTHONPATH": PATHS}
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
 def test_a_process_ends_with_its_worker(tmp_path: Path) -> None:
     with cluster(compute="dask", workers=1) as mp:
         ready = mp.Queue()

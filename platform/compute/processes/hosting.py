@@ -175,7 +175,7 @@ def own(proxy_type: Any, item: Any) -> Any:
     ident = server.add(item, proxy_type._exposed_)
     token = managers.Token(proxy_type.__name__, server.address, ident)
     proxy = proxy_type(token, SERIALIZER, authkey=server.authkey, incref=False)
-    util.Finalize(proxy, server.decref, args=(None, ident), exitpriority=10)
+    util.Finalize(proxy, server.decref, args=(None, ident))  # not at exit, before children are joined
     return proxy
 
 
