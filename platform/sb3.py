@@ -24,6 +24,7 @@ class VecEnv(vec_env.VecEnv):
 
     def __init__(self, venv: FlatVectorEnv) -> None:
         """Adapt a vector of `paddock.emulate_vector`; raise ConfigError unless it resets in the same step."""
+        require(isinstance(venv, FlatVectorEnv), "paddock.sb3.VecEnv needs a vector of paddock.emulate_vector")
         same_step = venv.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
         require(same_step, "paddock.sb3.VecEnv: the vector's autoreset mode must be SAME_STEP")
         self.venv, self._seats = venv, venv.env.seats

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.spaces.utils import flatten_space
 
-from paddock.envs.errors import require
+from paddock.envs.errors import ConfigError, require
 from paddock.envs.multiagent.roles import Role, narrow, widen
 from paddock.envs.spaces.codecs import Array, at_path
 from paddock.envs.spaces.features import numbers_of, width_of
@@ -108,6 +108,8 @@ class FlatSpaces:
         """Return flat actions [N, ...] for a vector environment: unchanged if the space is, else rows [N]."""
         if self.unchanged:
             return flat
+        if flat.shape[1:] != self.action_space.shape:
+            raise ConfigError(f"an action has shape {flat.shape[1:]}, expected {self.action_space.shape}")
         if isinstance(self.action_space, spaces.Discrete):
             flat = np.stack(np.unravel_index(flat, self._sizes), axis=1)
         rows = np.zeros(len(flat), self.layouts.action.row)

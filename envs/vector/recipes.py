@@ -190,7 +190,7 @@ class Jax(Vec):
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> VectorEnv:
         """Build the environments; see `Vec.make`."""
-        names = " ".join(f"env.id={library}:..." for library in JAX_LIBRARIES)
+        names = ", ".join(f"env.id={library}:..." for library in JAX_LIBRARIES)
         what = f"vec=jax supports {names}, but env.id={spec.id} is none of them"
         require(spec.id.partition(":")[0] in JAX_LIBRARIES, f"{what}; use vec=serial or vec=multiprocess")
         spec.spaces  # noqa: B018, raises if a package or the environment is missing
