@@ -43,6 +43,8 @@ def emulate(
         return emulate_vector(spec, 1, form=form, bins=bins, discrete=discrete)
     made = spec.make() if isinstance(env, str | EnvSpec) else env
     require(isinstance(made, gymnasium.Env), f"{made} is not a gymnasium.Env; pass other environments by env.id")
+    late = "" if made is not env else ", ".join(sorted({"kwargs", "wrappers", "max_episode_steps"} & fields.keys()))
+    require(not late, f"{late}: the environment exists already; pass its id, or set this when making it")
     return FlatEnv(made, FlatSpaces(spec.read_roles(seats_of(made, spec.id)), form, bins, discrete))
 
 
