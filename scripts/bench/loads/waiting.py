@@ -17,6 +17,9 @@ class Waiting(gymnasium.Wrapper):
         return self.env.step(action)
 
 
-gymnasium.register(
-    "bench/WaitingBreakout-v0", lambda: Waiting(gymnasium.make("paddock.envs.games:paddock/MinAtarBreakout-v0"))
-)
+def make(**kwargs: Any) -> Waiting:
+    """Return the environment."""
+    return Waiting(gymnasium.make("paddock.envs.games:paddock/MinAtarBreakout-v0", **kwargs))
+
+
+gymnasium.register("bench/WaitingBreakout-v0", make)

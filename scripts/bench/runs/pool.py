@@ -160,7 +160,12 @@ def measure_scaling(options: argparse.Namespace) -> Report:
                     sides["ipyparallel"] = min(plays, key=lambda play: play())
                 times = in_turns(repeats, sides)
                 median = {side: statistics.median(its) for side, its in times.items()}
-                row = {"seconds": median.pop("paddock"), "times": times, "floor": floor, "load": os.getloadavg()[0]}
+                row: Report = {
+                    "seconds": median.pop("paddock"),
+                    "times": times,
+                    "floor": floor,
+                    "load": os.getloadavg()[0],
+                }
                 rows[name][size] = row | {"efficiency": floor / row["seconds"], **median}
                 shown = {"ideal": floor, "paddock": row["seconds"], **median, "load": row["load"]}
                 print(f"{name}, {size} workers:", *(f"{key} {value:.2f}" for key, value in shown.items()), flush=True)
