@@ -1,5 +1,6 @@
 """Commands that sweep, in a directory of their own, for several test files."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -67,7 +68,8 @@ class Desk:
         """`kill -9` of the sweep and of all its trials, at once."""
         family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
         for member in family:
-            member.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # a trial that has just ended
+                member.kill()
         process.wait()
         psutil.wait_procs(family, 10)
         return family
