@@ -150,6 +150,15 @@ def test_two_commands_share_finals_that_the_printed_command_repeats(desk: Desk) 
     assert (desk.here / "again" / "metrics.jsonl").read_bytes() == expected
 
 
+def test_more_trials_reuse_the_ended_runs_of_the_finals(desk: Desk) -> None:
+    command = [SPACE, "hydra.sweeper.finals=2", "hydra.sweeper.held_out=1", "budget.iterations=1"]
+    assert desk.call(*command, "hydra.sweeper.n_trials=2")[0] == 0
+    ended = {path: path.stat().st_mtime_ns for path in desk.sweep.glob("finals/*/done.json")}
+    assert len(ended) == 2 + 1
+    assert desk.call(*command, "hydra.sweeper.n_trials=3")[0] == 0
+    assert {path: path.stat().st_mtime_ns for path in ended} == ended
+
+
 def test_spent_cost_starts_no_further_trial(desk: Desk) -> None:
     limits = ["hydra.sweeper.cost=steps", "hydra.sweeper.max_cost=1", "hydra.sweeper.parallel=1"]
     code, _out, _ = desk.call(SPACE, "hydra.sweeper.n_trials=9", "budget.iterations=1", *limits)
