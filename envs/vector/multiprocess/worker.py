@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from paddock.envs.errors import PaddockError, one_line
+from paddock.envs.machine import usable_cores
 from paddock.envs.parent import leave_to_parent
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import EnvError
@@ -108,6 +109,7 @@ class Worker:
                 slots.close()
             self._send(job.number, FAILED, error)
             return
+        spin = job.workers <= usable_cores()  # more would take the cores from one another
         gc.freeze()  # exclude the existing objects from garbage collection
         for block in job.own:
             self._send(block, REPLIED, None)
@@ -115,7 +117,7 @@ class Worker:
             while not self.buffers.closed[0]:
                 pending = [(block, slots) for block, slots in blocks if state[block] in COMMANDS]
                 if not pending:
-                    self.event.wait(WAIT_S)
+                    self.event.wait(WAIT_S, spin)
                 for block, slots in pending:
                     self._execute(block, slots)
         finally:  # also if the parent closes the worker before reading a reply
