@@ -14,6 +14,7 @@ from paddock.envs.errors import require
 from .config.command import Readers, check_output, parse, read_choice, run_command, write_output
 from .reports import statistics
 from .reports.comparison import Comparison, TaskComparison, compare, read_results, store_results
+from .reports.curves import FEW_SEEDS
 from .runs.units import short
 
 READERS: Readers = {
@@ -67,9 +68,8 @@ def print_comparison(comparison: Comparison) -> None:
     notes = dict.fromkeys(note for task in comparison.tasks for note in task.differences)
     if notes:
         print("source:" if comparison.reference else "settings that differ (A and B):", *notes, sep="\n    ")
-    few = [
-        task.task for task in comparison.tasks if min(len(task.a), len(task.b) if not comparison.reference else 5) < 5
-    ]
+    sides = {task.task: [task.a] if comparison.reference else [task.a, task.b] for task in comparison.tasks}
+    few = [name for name, scores in sides.items() if min(map(len, scores)) < FEW_SEEDS]
     if few:
         print(f"fewer than five seeds, so intervals are unreliable: {', '.join(few)}")
 

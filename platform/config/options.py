@@ -37,13 +37,13 @@ def read_rows(text: str, prefix: str) -> Iterator[Row]:
                 continue
             name, line = f"{path}.{key.value}".lstrip("."), key.start_mark.line
             section = isinstance(value, yaml.MappingNode) and not value.flow_style
-            parts, line = [comment(line)], line + 1
+            comments, line = [comment(line)], line + 1
             while lines[line].startswith(" " * 8) and lines[line].strip().startswith("#"):  # continues the comment
-                parts, line = [*parts, comment(line)], line + 1
+                comments, line = [*comments, comment(line)], line + 1
             if isinstance(value, yaml.SequenceNode) and not value.flow_style:
-                parts += [comment(item.start_mark.line) for item in value.value]
-            if any(parts) or not section:
-                yield Row(name, "" if section else source(value), "; ".join(filter(None, parts)))
+                comments += [comment(item.start_mark.line) for item in value.value]
+            if any(comments) or not section:
+                yield Row(name, "" if section else source(value), "; ".join(filter(None, comments)))
             if section:
                 yield from walk(value, name)
 
@@ -52,7 +52,7 @@ def read_rows(text: str, prefix: str) -> Iterator[Row]:
 
 
 class Option(NamedTuple):
-    """What an option's file says."""
+    """Contents of the file of an option."""
 
     summary: str
     selected: list[str]  # options that it selects in other groups, as group=option
@@ -68,7 +68,7 @@ def read_option(file: str, folders: Sequence[Path]) -> Option:
     try:
         document = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is no YAML; correct it: {error}") from error
+        raise ConfigError(f"{path} is not valid YAML; correct it: {error}") from error
     selected, rows = list[str](), dict[str, Row]()
     for entry in document.get("defaults", []):
         if isinstance(entry, dict):

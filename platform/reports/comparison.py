@@ -117,15 +117,12 @@ class Comparison:
         """
         if self.same:
             return gate == "no_worse"
+        bounds: list[tuple[Any, Any, float]]  # low, high, threshold
         if self.reference:
-            bounds = [statistics.interval(task.a[:, None]) for task in self.tasks]
-            means = [task.b[0] for task in self.tasks]
-            better = all(low > mean for (low, _), mean in zip(bounds, means, strict=True))
-            return (
-                better if gate == "better" else all(high >= mean for (_, high), mean in zip(bounds, means, strict=True))
-            )
-        low, high = self.interval
-        return low > 0.5 if gate == "better" else high >= 0.5
+            bounds = [(*statistics.interval(task.a[:, None]), task.b[0]) for task in self.tasks]
+        else:
+            bounds = [(*self.interval, 0.5)]
+        return all(low > threshold if gate == "better" else high >= threshold for low, high, threshold in bounds)
 
 
 def compare(

@@ -64,12 +64,12 @@ def smooth_line(line: Line, points: int) -> Line:
 def explain_lines(seeds: Iterable[int], smooth: int = 1) -> str:
     """Explain the lines and bands of groups with these numbers of seeds; return an empty string if there are none."""
     several = [count for count in seeds if count > 1]
-    parts = ["bold: interquartile mean (IQM) with 95 % interval", "thin: each seed"] if several else []
+    notes = ["bold: interquartile mean (IQM) with 95 % interval", "thin: each seed"] if several else []
     if min(several, default=FEW_SEEDS) < FEW_SEEDS:
-        parts.append(f"dashed: unreliable interval of fewer than {FEW_SEEDS} seeds")
+        notes.append(f"dashed: unreliable interval of fewer than {FEW_SEEDS} seeds")
     if smooth > 1:
-        parts.append(f"smoothed over {smooth} points")
-    return "; ".join(parts)
+        notes.append(f"smoothed over {smooth} points")
+    return "; ".join(notes)
 
 
 def tabulate(curves: Iterable[Curve]) -> str:

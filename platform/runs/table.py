@@ -30,10 +30,10 @@ def print_table(folder: Path, run_states: Sequence[RunState], lines: int) -> Non
     rows = [_cells(one, labels.get(one.run, ""), name) for one, name in zip(run_states, names, strict=True)]
     columns = [max(map(len, column)) for column in zip(HEAD, *rows, strict=True)]
     width_of = dict(zip(HEAD, columns, strict=True)) | ({} if any(labels.values()) else {"with": 0})
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else math.inf
+    free = shutil.get_terminal_size().columns if sys.stdout.isatty() else math.inf
     for name in PRIORITY:
-        width_of[name] = width_of[name] if width_of[name] <= room else 0
-        room -= width_of[name] + 2 if width_of[name] else 0
+        width_of[name] = width_of[name] if width_of[name] <= free else 0
+        free -= width_of[name] + 2 if width_of[name] else 0
     widths = [width_of[name] for name in HEAD]
     print(_line(HEAD, widths))
     for run_state, cells in zip(run_states, rows, strict=True):

@@ -1,9 +1,9 @@
 """Finals of a sweep: its best trials race on fresh seeds, and the winner is measured on held-out seeds.
 
-A search compares trials by one seed, so its best value is partly luck. In each round, all remaining finalists run on
-one more fresh seed than they have run on before, and the better half by the mean over all fresh seeds stays. The winner
-then runs on seeds that had no part in the choice. What runs next is a function of the study and of the ended runs, so
-a killed sweep resumes with the same result.
+A search compares trials by one seed, so its best value is partly luck. In round r, all remaining finalists
+run on 2^r fresh seeds, and the better half by the mean over all fresh seeds advances. The winner then runs on seeds that
+had no part in the choice. The next runs are a function of the study and of the ended runs, so a killed sweep resumes
+with the same result.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Scores = Mapping[Final, float]  # of ended runs; the greater the better, -inf fo
 
 @dataclass(frozen=True)
 class Round:
-    """Decided round: means over all fresh seeds so far, of the trials that stay and of those that leave."""
+    """Decided round: means over all fresh seeds so far, and the trials that advance."""
 
     seeds: list[int]
     means: dict[int, float]
@@ -59,8 +59,8 @@ def pick_finalists(trials: Sequence[FrozenTrial], maximize: bool, limit: int, co
         trials: of the search.
         maximize: the direction of the objective.
         limit: most finalists.
-        cost: attribute of trials, `steps` or `seconds`. Half of the finalists are then the best ones among trials than
-            which no better one is cheaper.
+        cost: attribute of trials, `steps` or `seconds`. Half of the finalists then come from the Pareto front of value
+            and cost.
     """
     sign = 1 if maximize else -1
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from paddock.envs.errors import IN_USE
+
 from ..config.command import display_path
 from ..reports.statistics import interquartile_mean, interval
 from ..runs.checkpoint import write_atomically
@@ -139,7 +141,7 @@ class FinalsSession:
         elif end.code in SHARED_FAILURES:
             remedy = "fix this, then run the same command to resume"
             self._failure = f"{SHARED_FAILURES[end.code].format(final[0])}; {remedy}"
-        elif end.code == 75:  # another process runs it
+        elif end.code == IN_USE:  # by another process
             self._next_try[final] = time.monotonic() + RETRY_S
         elif end.code in (1, BAD_INPUT) or self._lost.get(final, 0) >= self._settings.retries:
             self._fail(final, f"exit code {end.code}", end.output)

@@ -117,7 +117,7 @@ class SweepSettings:
         """Return how many trials race in the finals: by default a tenth of all, at least 4."""
         if self.finals is not None or len(self.objectives) > 1:
             return self.finals or 0
-        return min(max(1 << (self.n_trials // 10).bit_length() - 1 if self.n_trials >= 10 else 0, 4), MAX_FINALS)
+        return min(max(1 << (self.n_trials // 10).bit_length() >> 1, 4), MAX_FINALS)
 
     def count_held_out(self) -> int:
         """Return on how many held-out seeds the winner is measured."""

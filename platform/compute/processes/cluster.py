@@ -50,7 +50,7 @@ class Cluster:
         """
         with contextlib.ExitStack() as undo:
             if self._compute != "local":
-                from ..dask.launcher import Launcher  # Dask takes a while to import
+                from ..dask.launcher import Launcher  # slow to import
 
                 self._pool = open_backend(self._compute, None, self._settings)
                 undo.callback(self._pool.close)

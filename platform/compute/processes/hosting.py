@@ -17,7 +17,7 @@ from typing import Any
 LOCALHOST = "127.0.0.1"
 SERIALIZER = "paddock"  # name of these listeners and connections in `multiprocessing.managers`
 CONNECT_S = 8.0  # timeout of connecting to the owner of an object
-KEEPALIVE = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_NODELAY": 1}  # notices a lost machine in 8 s
+KEEPALIVE = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_NODELAY": 1}  # detect a lost machine in 8 s
 
 Address = tuple[str, int]
 interfaces = [LOCALHOST]  # IP addresses of this process; the last one serves new objects
@@ -169,7 +169,7 @@ class OwnedProxy(managers.BaseProxy):
         return super().__reduce__()
 
 
-def own(proxy_type: Any, item: Any) -> Any:
+def serve(proxy_type: Any, item: Any) -> Any:
     """Serve an object here, and return its proxy."""
     server = host()
     ident = server.add(item, proxy_type._exposed_)
@@ -180,6 +180,6 @@ def own(proxy_type: Any, item: Any) -> Any:
 
 
 def caller_ended() -> bool:
-    """Return whether the process has ended for which this thread has waited."""
+    """Return whether the process whose request this thread serves has ended."""
     caller: Connection | None = getattr(_caller, "connection", None)
     return caller is not None and bool(select.select([caller], [], [], 0)[0])  # it sends nothing while it waits

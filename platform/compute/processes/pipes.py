@@ -52,7 +52,7 @@ def open_link(address: Address, key: str) -> tuple[Connection, Any]:
 
 
 def _relay(near: Connection, sending: threading.Lock, remote: Connection) -> None:
-    """Relay messages between an end of a pipe here and the process that uses it, until one of both is closed."""
+    """Relay messages between an end of a pipe here and the process that uses it, until either is closed."""
     with near, remote:
         remote.send(("#RETURN", None))
         poll = select.poll()

@@ -11,7 +11,7 @@ from typing import Any
 
 from paddock.algos.pool.pickling import dump
 
-from .hosting import OwnedProxy, caller_ended, own
+from .hosting import OwnedProxy, caller_ended, serve
 
 
 class _Items(queue.Queue[bytes]):
@@ -67,7 +67,7 @@ class QueueProxy(OwnedProxy):
 
 def Queue(maxsize: int = 0) -> Any:  # noqa: N802
     """Create a queue, as `multiprocessing.Queue`."""
-    return own(QueueProxy, _Items(maxsize))
+    return serve(QueueProxy, _Items(maxsize))
 
 
 def JoinableQueue(maxsize: int = 0) -> Any:  # noqa: N802

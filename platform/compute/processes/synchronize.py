@@ -8,7 +8,7 @@ from collections.abc import Callable
 from multiprocessing import managers, sharedctypes
 from typing import Any
 
-from .hosting import OwnedProxy, caller_ended, own
+from .hosting import OwnedProxy, caller_ended, serve
 
 
 class _Acquirable:
@@ -99,42 +99,42 @@ class SharedValue(sharedctypes.Synchronized):
 
 def Lock() -> Any:  # noqa: N802
     """Create a lock, as `multiprocessing.Lock`."""
-    return own(LockProxy, _Acquirable(threading.Lock()))
+    return serve(LockProxy, _Acquirable(threading.Lock()))
 
 
 def RLock() -> Any:  # noqa: N802
     """Create a reentrant lock, as `multiprocessing.RLock`."""
-    return own(LockProxy, _Acquirable(threading.RLock()))
+    return serve(LockProxy, _Acquirable(threading.RLock()))
 
 
 def Semaphore(value: int = 1) -> Any:  # noqa: N802
     """Create a semaphore, as `multiprocessing.Semaphore`."""
-    return own(SemaphoreProxy, _Acquirable(threading.Semaphore(value)))
+    return serve(SemaphoreProxy, _Acquirable(threading.Semaphore(value)))
 
 
 def BoundedSemaphore(value: int = 1) -> Any:  # noqa: N802
     """Create a semaphore that raises ValueError if it is released too often, as `multiprocessing.BoundedSemaphore`."""
-    return own(SemaphoreProxy, _Acquirable(threading.BoundedSemaphore(value)))
+    return serve(SemaphoreProxy, _Acquirable(threading.BoundedSemaphore(value)))
 
 
 def Condition(lock: Any = None) -> Any:  # noqa: N802
     """Create a condition variable, as `multiprocessing.Condition`; its lock must belong to the same process."""
-    return own(ConditionProxy, _Acquirable(threading.Condition(lock and lock.owned().inner)))
+    return serve(ConditionProxy, _Acquirable(threading.Condition(lock and lock.owned().inner)))
 
 
 def Event() -> Any:  # noqa: N802
     """Create an event, as `multiprocessing.Event`."""
-    return own(EventProxy, threading.Event())
+    return serve(EventProxy, threading.Event())
 
 
 def Barrier(parties: int, action: Callable[[], None] | None = None, timeout: float | None = None) -> Any:  # noqa: N802
     """Create a barrier, as `multiprocessing.Barrier`; the action runs in the process that creates it."""
-    return own(BarrierProxy, threading.Barrier(parties, action, timeout))
+    return serve(BarrierProxy, threading.Barrier(parties, action, timeout))
 
 
 def Value(typecode_or_type: Any, *args: Any, lock: Any = True) -> Any:  # noqa: N802
     """Create a value of a C type, as `multiprocessing.Value`; it is not in shared memory."""
-    cell = own(CellProxy, _Cell(sharedctypes.RawValue(typecode_or_type, *args)))
+    cell = serve(CellProxy, _Cell(sharedctypes.RawValue(typecode_or_type, *args)))
     if lock is False:
         return cell
     return SharedValue(cell, RLock() if lock in (True, None) else lock)

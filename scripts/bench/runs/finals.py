@@ -4,8 +4,8 @@
 
 For each task, one search of PPO with 360 trials on a single seed, without pruning. Compared on the same ten held-out
 seeds: (A) the best of all 360 trials, (B) the best of the first 120, and (C) the winner of the finals among the best
-eight of the first 96, which costs 96 + 24 = 120 runs. All parts are those of a sweep: sampler, choice of finalists,
-rounds. With --json an interrupted benchmark resumes.
+eight of the first 96, which costs 96 + 24 = 120 runs. Sampler, choice of
+finalists and rounds are those of a sweep. With --json an interrupted benchmark resumes.
 
 The target is reached if C is on no task worse than B by more than 2 % of the task's range of scores, better on average
 over all tasks, and the mean gap between the value of the choice and the held-out score is at most half of B's.
