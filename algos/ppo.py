@@ -112,6 +112,7 @@ class PPO(OnPolicy):
     lstm: bool
     initial_log_std: float
     device: str
+    actor_device: str | None
     backend: Backend
     loss: str | None
     learners: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
@@ -133,7 +134,7 @@ class PPO(OnPolicy):
             observation_clip=self.observation_clip,
             staleness=self.staleness,
             groups=self.groups,
-            device=self.device,
+            device=self._check_actor_device(),
         )
         self.assemble(assembly)
         self._check_sizes()
@@ -266,6 +267,17 @@ class PPO(OnPolicy):
         settings = {name: getattr(self, name) for name in ("precision", "adam_epsilon", "threads")}
         make = functools.partial(TorchLearner, architecture, seed, choose_loss(self.loss, ppo_loss), **settings)
         return Learners(make, self._update, self.learners, self.device)
+
+    def _check_actor_device(self) -> str:
+        if self.actor_device is None:
+            return self.device
+        remedy = "set algo.rollouts=threads; all other rollouts act on the CPU"
+        require(self.rollouts == "threads", f"actor_device={self.actor_device} needs actors in threads; {remedy}")
+        if self.actor_device != "cpu":
+            from paddock.algos.learning.torch_learner import check_device
+
+            check_device(self.actor_device, "actor_device")
+        return self.actor_device
 
     def _check_sizes(self) -> None:
         if not isinstance(self.learner, DenseLearner):

@@ -194,18 +194,18 @@ class _Rollout:
     acts: Tensor | None  # [T, N], True where the row acts; None: everywhere
 
 
-def check_device(device: str) -> None:
-    """Raise ConfigError unless torch supports the device."""
+def check_device(device: str, key: str = "device") -> None:
+    """Raise ConfigError unless torch supports the device, the value of setting `key`."""
     try:
         kind = torch.device(device).type
     except RuntimeError as error:
         require(
             False,
-            f"device={device} is not a device; allowed: cpu, cuda, cuda:0, ... ({str(error).splitlines()[0]})",
+            f"{key}={device} is not a device; allowed: cpu, cuda, cuda:0, ... ({str(error).splitlines()[0]})",
         )
-    require(kind in ("cpu", "cuda"), f"device={device} is not supported; allowed: cpu, cuda, cuda:0, ...")
+    require(kind in ("cpu", "cuda"), f"{key}={device} is not supported; allowed: cpu, cuda, cuda:0, ...")
     if kind == "cuda":
         count = torch.cuda.device_count()
         index = torch.device(device).index or 0
         found = f"PyTorch finds {count or 'no'} CUDA device{'s' if count > 1 else ''}"
-        require(index < count, f"device={device}: {found}; use algo.device=cpu (see paddock.doctor)")
+        require(index < count, f"{key}={device}: {found}; use algo.{key}=cpu (see paddock.doctor)")

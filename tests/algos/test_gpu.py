@@ -37,6 +37,7 @@ VARIANTS = {
     "ppo-minatar": [*PPO, "env=minatar_breakout", "vec=native"],
     "ppo-lstm": [*PPO, "env=recall", "algo.lstm=true"],
     "ppo-threads": [*PPO, *SCENES, "algo.rollouts=threads", "algo.staleness=1", "algo.num_actors=2"],
+    "ppo-cpu-actors": [*PPO, *SCENES, "algo.rollouts=threads", "algo.num_actors=2", "algo.actor_device=cpu"],
     "ppo-bfloat16": [*PPO, *SCENES, "algo.precision=bfloat16"],
     "dqn-scenes": [*DQN, *SCENES],
     "rainbow": [

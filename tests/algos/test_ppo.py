@@ -226,6 +226,8 @@ def test_observations_that_are_no_arrays_are_flattened(env: str) -> None:
         (["algo.clip_schedule=linear"], "set budget.steps="),
         (["algo.device=abacus"], "algo.device=abacus is not a device"),
         (["algo.device=cuda:64"], "use algo.device=cpu"),
+        (["algo.actor_device=cuda"], "algo.rollouts=threads"),
+        (["algo.rollouts=threads", "algo.actor_device=cuda:64"], "PyTorch finds"),
         (["algo.rollouts=elsewhere"], "inline, prefetch, threads, actors"),
         (["algo.rollouts=prefetch", "algo.staleness=0"], "needs staleness >= 1"),
         (["algo.encoder=cnn"], "encoder=cnn needs images"),

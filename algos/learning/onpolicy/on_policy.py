@@ -65,7 +65,7 @@ class Assembly:
     observation_clip: float = 0.0  # bound of normalized observations, in standard deviations
     staleness: int = 0
     groups: int = 1
-    device: str = "cpu"  # of the first learner
+    device: str = "cpu"  # of actors in threads
 
 
 @dataclass(kw_only=True, eq=False)

@@ -2,7 +2,7 @@
 
 inline      collect and learn in turn
 prefetch    a thread collects while the learner learns
-threads     several threads of this process collect, on the learner's device (`thread_actors`)
+threads     several threads of this process collect, on the device of the learner or their own (`thread_actors`)
 actors      stateful tasks on the pool's workers collect (`pool_actors`)
 
 The policy lag is deterministic: rollout k uses the weights after k - staleness updates, or the newest published before

@@ -1,7 +1,7 @@
 """Actors in threads of this process, each with its share of the environments.
 
-As in Sebulba (Hessel et al. 2021, arXiv:2104.06272), each policy acts on the learner's device on a batch of all the
-actor's environments; while one actor waits for its environments, another acts.
+As in Sebulba (Hessel et al. 2021, arXiv:2104.06272), each policy acts on a device on a batch of all the actor's
+environments; while one actor waits for its environments, another acts.
 """
 
 import contextlib
