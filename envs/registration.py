@@ -41,8 +41,6 @@ class NativeVersion:
     name: str  # of its task in C
     settings: Callable[[Given], Settings] = no_settings  # function from constructor arguments to the task's settings
     keywords: tuple[str, ...] = ()  # arguments that it takes besides the registered ones
-    # Steps after which the environment itself truncates an episode; None: never.
-    limit: Callable[[Given], int | None] = lambda given: None
     agents: bool = False  # it is a multi-agent environment
     original: str | None = None  # the package that it reproduces; None: ours
 

@@ -8,7 +8,6 @@ import gymnasium
 from numpy.typing import NDArray
 
 import paddock.envs.games
-import paddock.envs.sanity
 import paddock.envs.tasks  # noqa: F401, registers its environments, as those above do
 from paddock.envs.errors import require
 from paddock.envs.multiagent.roles import join_spaces
@@ -63,7 +62,7 @@ def native_task(spec: EnvSpec) -> NativeTask:
     limit = spec.max_episode_steps if spec.max_episode_steps is not None else gymnasium.spec(name).max_episode_steps
     # Gymnasium's walker keeps state between episodes; Paddock's Box2D walkers do not.
     exact = name.startswith("paddock/")
-    return _make_task(source, version.name, version.settings(given), [limit, version.limit(given)], spaces, exact)
+    return _make_task(source, version.name, version.settings(given), [limit], spaces, exact)
 
 
 def find_version(id: str) -> NativeVersion:
@@ -87,7 +86,7 @@ def native_ids() -> list[str]:
 
 
 def game_ids() -> list[str]:
-    """Return the ids of Paddock's single-agent games and sanity tasks with a native version."""
+    """Return the ids of Paddock's single-agent games with a native version."""
     return [id for id, version in VERSIONS.items() if not version.agents]
 
 

@@ -6,8 +6,7 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.ranges import check_numbers, check_whole_numbers
-from paddock.envs.registration import NativeVersion, register
-from paddock.envs.sanity import native
+from paddock.envs.registration import register
 from paddock.envs.sanity.task import Bar, SanityTask
 from paddock.envs.task_env import TaskEnv
 
@@ -51,5 +50,4 @@ class Bandit(TaskEnv):
         return np.ones(1, np.float32)
 
 
-NATIVE = NativeVersion("sanity_noisy_bandit", native.bandit)
-register(f"{__name__}:Bandit", kwargs={"arms": 10, "arm": 6, "noise": 0.5}, native=NATIVE)
+register(f"{__name__}:Bandit", kwargs={"arms": 10, "arm": 6, "noise": 0.5})

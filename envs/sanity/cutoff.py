@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.ranges import check_bool, check_numbers, check_whole_numbers
-from paddock.envs.registration import NativeVersion, register
-from paddock.envs.sanity import native
+from paddock.envs.registration import register
 from paddock.envs.sanity.task import Bar, SanityTask, share_of_returns
 from paddock.envs.task_env import TaskEnv
 
@@ -87,9 +86,6 @@ class Cutoff(TaskEnv):
         return np.eye(4, dtype=np.float32)[at]
 
 
-NATIVE = NativeVersion(
-    "sanity_cutoff", native.settings, limit=lambda given: None if given["terminates"] else OPENING + int(given["steps"])
-)
 ARGUMENTS = {"opening": -5.0, "leave": 2.0, "stay": 0.3, "steps": 5}
-register(f"{__name__}:Cutoff", kwargs={**ARGUMENTS, "terminates": False}, native=NATIVE)
-register(f"{__name__}:Cutoff", name="CutoffTwin", kwargs={**ARGUMENTS, "terminates": True}, native=NATIVE)
+register(f"{__name__}:Cutoff", kwargs={**ARGUMENTS, "terminates": False})
+register(f"{__name__}:Cutoff", name="CutoffTwin", kwargs={**ARGUMENTS, "terminates": True})

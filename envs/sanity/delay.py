@@ -6,8 +6,7 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.ranges import check_whole_numbers
-from paddock.envs.registration import NativeVersion, register
-from paddock.envs.sanity import native
+from paddock.envs.registration import register
 from paddock.envs.sanity.task import Bar, SanityTask
 from paddock.envs.task_env import TaskEnv
 
@@ -58,4 +57,4 @@ class Delay(TaskEnv):
         return seen
 
 
-register(f"{__name__}:Delay", kwargs={"delay": 20, "numbers": 8}, native=NativeVersion("sanity_delay", native.settings))
+register(f"{__name__}:Delay", kwargs={"delay": 20, "numbers": 8})

@@ -6,8 +6,7 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.ranges import check_numbers, check_whole_numbers
-from paddock.envs.registration import NativeVersion, register
-from paddock.envs.sanity import native
+from paddock.envs.registration import register
 from paddock.envs.sanity.task import Bar, SanityTask, share_of_returns
 from paddock.envs.task_env import TaskEnv
 
@@ -132,8 +131,6 @@ class Forget(TaskEnv):
         return np.array([self._seen], np.float32)
 
 
-register(f"{__name__}:Copy", kwargs={"digits": 2, "delay": 2}, native=NativeVersion("sanity_copy", native.settings))
-register(
-    f"{__name__}:Forget", kwargs={"end": 0.25, "longest": 20}, native=NativeVersion("sanity_forget", native.forget)
-)
-register(f"{__name__}:Recall", kwargs={"delay": 8}, native=NativeVersion("sanity_recall", native.settings))
+register(f"{__name__}:Copy", kwargs={"digits": 2, "delay": 2})
+register(f"{__name__}:Forget", kwargs={"end": 0.25, "longest": 20})
+register(f"{__name__}:Recall", kwargs={"delay": 8})

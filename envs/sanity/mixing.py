@@ -6,8 +6,7 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.ranges import check_whole_numbers
-from paddock.envs.registration import NativeVersion, register
-from paddock.envs.sanity import native
+from paddock.envs.registration import register
 from paddock.envs.sanity.task import Bar, SanityTask
 from paddock.envs.task_env import TaskEnv
 
@@ -49,4 +48,4 @@ class Blend(TaskEnv):
         return np.ones(1, np.float32)
 
 
-register(f"{__name__}:Blend", kwargs={"moves": 4, "zeros": 3}, native=NativeVersion("sanity_blend", native.settings))
+register(f"{__name__}:Blend", kwargs={"moves": 4, "zeros": 3})

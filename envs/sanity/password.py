@@ -7,8 +7,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from paddock.envs.errors import require
-from paddock.envs.registration import NativeVersion, register
-from paddock.envs.sanity import native
+from paddock.envs.registration import register
 from paddock.envs.sanity.task import Bar, SanityTask
 from paddock.envs.task_env import TaskEnv
 
@@ -50,5 +49,4 @@ class Password(TaskEnv):
         return self._said.copy()
 
 
-NATIVE = NativeVersion("sanity_password", native.password)
-register(f"{__name__}:Password", kwargs={"password": [1, 0, 1, 1, 0]}, native=NATIVE)
+register(f"{__name__}:Password", kwargs={"password": [1, 0, 1, 1, 0]})

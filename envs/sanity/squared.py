@@ -6,8 +6,7 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.ranges import check_whole_numbers
-from paddock.envs.registration import NativeVersion, register
-from paddock.envs.sanity import native
+from paddock.envs.registration import register
 from paddock.envs.sanity.task import Bar, SanityTask, share_of_returns
 from paddock.envs.task_env import TaskEnv
 
@@ -64,4 +63,4 @@ class Squared(TaskEnv):
         return grid
 
 
-register(f"{__name__}:Squared", kwargs={"distance": 3}, native=NativeVersion("sanity_squared", native.settings))
+register(f"{__name__}:Squared", kwargs={"distance": 3})

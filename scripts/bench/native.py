@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))  # Python adds only the script's own folder
 
 from paddock.envs.native import library  # noqa: E402
 from scripts.bench import harness  # noqa: E402
-from scripts.bench.contenders.compiled import CONTENDERS, DRAWN, MINATAR, ROWS, SANITY, WALKERS, WORLDS  # noqa: E402
+from scripts.bench.contenders.compiled import CONTENDERS, MINATAR, ROWS, WALKERS, WORLDS  # noqa: E402
 from scripts.bench.contenders.players import add_options, library_versions, play_row, players  # noqa: E402
 from scripts.bench.harness import Report  # noqa: E402
 
@@ -39,7 +39,6 @@ RATES = {  # targets in steps/s of rows without a peer's target
     "spread": 10_000_000,
     "paddock/Pong-v0": 20_000_000,
     **{id: 5_000_000 for id in MINATAR},
-    **{id: 50_000_000 for id in (*SANITY, *DRAWN)},
 }
 QUICK_ROWS = ["BipedalWalker-v3", "CartPole-v1"]
 PILOT_S, WARM_S, PLAY_S = 0.3, 0.2, 1.0

@@ -35,13 +35,9 @@ CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "Mounta
 WORLDS = ("MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-8x8-v0")
 ROWS = {id: row(id, envpool=id) for id in (*WALKERS, *CLASSIC)}
 ROWS |= {id: row(f"minigrid:{id}", package="minigrid", envpool=id, without=("mission",)) for id in WORLDS}
-SANITY = ("paddock/Delay-v0",)  # 21 steps per episode: resets are rare
-DRAWN = ("paddock/Bandit-v0", "paddock/Forget-v0")  # 1 and 4 steps: dominated by NumPy's random numbers and resets
 GAMES = ("paddock/Game2048-v0", "paddock/Pong-v0")
 MINATAR = tuple(f"paddock/MinAtar{game}-v0" for game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders"))
-ROWS |= {id: row(f"paddock.envs.sanity:{id}") for id in (*SANITY, *DRAWN)} | {
-    id: row(f"paddock.envs.games:{id}") for id in GAMES
-}
+ROWS |= {id: row(f"paddock.envs.games:{id}") for id in GAMES}
 ROWS |= {id: row(f"paddock.envs.games:{id}", package="minatar") for id in MINATAR}
 BOARDS = ("connect_four_v3", "tictactoe_v3")
 SNAKES = {"snakes": 4, "width": 16, "height": 16, "food": 8, "longest": 24, "absence": 10, "max_steps": 500}
@@ -51,7 +47,7 @@ SPREAD = {"N": 3, "local_ratio": 0.5, "max_cycles": 25}
 ROWS["spread"] = row("paddock.envs.tasks.spread:Spread", kwargs=SPREAD)
 JAX = ("gymnax:CartPole-v1", "gymnax:Breakout-MinAtar")
 ROWS |= {id: row(id) for id in JAX}
-GYMNASIUM = (*WALKERS, *CLASSIC, *WORLDS, *SANITY, *DRAWN, *GAMES)
+GYMNASIUM = (*WALKERS, *CLASSIC, *WORLDS, *GAMES)
 HIDDEN = (32,)
 EPISODES = 256  # per call that plays whole episodes
 CAP = 400  # steps of these episodes

@@ -70,15 +70,6 @@ double draw(struct generator *generator)
     return (double)(next_64(generator) >> 11) * (1.0 / 9007199254740992.0); /* 2^-53 */
 }
 
-static uint64_t bits_64(void *generator) { return next_64(generator); }
-static uint32_t bits_32(void *generator) { return next_32(generator); }
-static double bits_double(void *generator) { return draw(generator); }
-
-struct bits bits_of(struct generator *generator)
-{
-    return (struct bits){generator, bits_64, bits_32, bits_double, bits_64};
-}
-
 double draw_uniform(struct generator *generator, double low, double high)
 {
     return low + (high - low) * draw(generator);

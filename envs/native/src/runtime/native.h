@@ -23,17 +23,6 @@ double draw_uniform(struct generator *generator, double low, double high);    /*
 int64_t draw_integer(struct generator *generator, int64_t low, int64_t high); /* [low, high), as Generator.integers */
 uint32_t draw_masked(struct generator *generator, uint32_t last);             /* [0, last], as in Generator.shuffle */
 
-/* `bitgen_t` of numpy/random/bitgen.h, which NumPy's distribution functions take. */
-struct bits {
-    void *generator;
-    uint64_t (*next_64)(void *generator);
-    uint32_t (*next_32)(void *generator);
-    double (*next_double)(void *generator);
-    uint64_t (*next_raw)(void *generator);
-};
-
-struct bits bits_of(struct generator *generator);
-
 /* Settings of the classic control tasks, each of which uses some. Keep in sync with envs/native/originals.py. */
 struct classic_settings {
     double gravity, goal_velocity; /* Pendulum; MountainCar */
