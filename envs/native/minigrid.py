@@ -18,11 +18,16 @@ SIDE, VIEW = 25, 7  # cells: MAX_SIDE and VIEW of grid.h
 MAX_ROOMS, MAX_ROOM_SIDE = 8, 10  # of MultiRoom; side in cells
 
 MAPS = (  # minigrid's classes, in the order of `enum grid_map` of grid.h
-    *("EmptyEnv", "DoorKeyEnv", "FourRoomsEnv", "LavaGapEnv", "CrossingEnv", "DistShiftEnv", "DynamicObstaclesEnv"),
-    *("MemoryEnv", "RedBlueDoorEnv", "LockedRoomEnv", "MultiRoomEnv", "UnlockEnv", "UnlockPickupEnv"),
-    *("BlockedUnlockPickupEnv", "KeyCorridorEnv", "ObstructedMaze_1Dlhb", "ObstructedMaze_Full"),
+    *("EmptyEnv", "DoorKeyEnv", "FourRoomsEnv", "LavaGapEnv", "CrossingEnv", "DynamicObstaclesEnv", "MemoryEnv"),
+    *(
+        "MultiRoomEnv",
+        "UnlockEnv",
+        "UnlockPickupEnv",
+        "BlockedUnlockPickupEnv",
+        "KeyCorridorEnv",
+        "ObstructedMaze_1Dlhb",
+    ),
 )
-VARIANTS = {"ObstructedMaze_Full_V1": "ObstructedMaze_Full"}  # the same map, generated in another order
 
 
 class GridSettings(ctypes.Structure):
@@ -33,7 +38,7 @@ class GridSettings(ctypes.Structure):
         for name in (
             *("map", "width", "height", "max_steps", "see_through_walls", "start_x", "start_y", "start_direction"),
             *("room_size", "rows", "columns", "fewest", "most", "walls", "random_length"),
-            *("key_in_box", "blocked", "keys_last"),
+            *("key_in_box", "blocked"),
         )
     )
 
@@ -47,10 +52,10 @@ def grid_settings(spec: EnvSpec) -> GridSettings:
     made = spec.make()
     try:
         env: Any = made.unwrapped
-        kind = VARIANTS.get(type(env).__name__, type(env).__name__)
+        kind = type(env).__name__
         own = type(env).__module__.startswith("minigrid.envs.") and kind in MAPS
         require(own, f"env.id={spec.id}: {kind} has no native version; {ELSEWHERE}")
-        least = 7 if kind in ("MemoryEnv", "DistShiftEnv") else 3 if hasattr(env, "num_rows") else 5
+        least = 7 if kind == "MemoryEnv" else 3 if hasattr(env, "num_rows") else 5
         sides = least <= min(env.width, env.height) and max(env.width, env.height) <= SIDE
         settings = GridSettings(
             map=MAPS.index(kind),
@@ -75,7 +80,7 @@ def samples_positions(env: Any) -> bool:
 def _read_map(env: Any, kind: str, settings: GridSettings) -> bool:
     """Read the settings of a single map; return whether the C code supports them."""
     fits = True
-    if kind in ("EmptyEnv", "DistShiftEnv", "DynamicObstaclesEnv"):
+    if kind in ("EmptyEnv", "DynamicObstaclesEnv"):
         fits = _read_start(env, settings)
     if kind in ("CrossingEnv", "MemoryEnv"):
         fits = env.width % 2 == env.height % 2 == 1
@@ -88,16 +93,11 @@ def _read_map(env: Any, kind: str, settings: GridSettings) -> bool:
         fits = fits and env.num_crossings >= 0
     if kind == "FourRoomsEnv":
         fits = samples_positions(env)
-    if kind == "DistShiftEnv":
-        settings.most = env.strip2_row
-        fits = fits and 1 <= env.strip2_row < env.height - 1
     if kind == "DynamicObstaclesEnv":
         settings.most = env.n_obstacles
         fits = fits and env.n_obstacles >= 0
     if kind == "MemoryEnv":
         settings.random_length = bool(env.random_length)
-    if kind == "LockedRoomEnv":
-        fits = env.width == 19
     if kind == "MultiRoomEnv":
         settings.fewest, settings.most, settings.room_size = env.minNumRooms, env.maxNumRooms, env.maxRoomSize
         fits = env.maxNumRooms <= MAX_ROOMS and env.maxRoomSize <= MAX_ROOM_SIDE and env.width == env.height == SIDE
@@ -118,10 +118,6 @@ def _read_rooms(env: Any, kind: str, settings: GridSettings) -> bool:
     settings.room_size, settings.rows, settings.columns = env.room_size, env.num_rows, env.num_cols
     if kind == "KeyCorridorEnv" and not (env.obj_type == "ball" and env.num_cols == 3):
         return False
-    if kind.startswith("ObstructedMaze"):
+    if kind == "ObstructedMaze_1Dlhb":
         settings.key_in_box, settings.blocked = bool(env.key_in_box), bool(env.blocked)
-    if kind == "ObstructedMaze_Full":
-        settings.start_x, settings.start_y = env.agent_room
-        settings.most, settings.keys_last = env.num_quarters, type(env).__name__ in VARIANTS
-        return all(0 <= k < 3 for k in env.agent_room) and 1 <= env.num_quarters <= 4
     return True

@@ -29,15 +29,13 @@ from paddock.envs.vector.table import OVER
 
 EXTREMES = np.array([0, -0.0, 1, -1, 1e30, -1e30, 3.4028235e38, -3.4028235e38, 1e-45, -1e-40, 0.5], np.float32)
 WORLDS = (  # a map of each kind
-    *("Empty-Random-5x5-v0", "DoorKey-8x8-v0", "FourRooms-v0", "LavaGapS7-v0", "LavaCrossingS11N5-v0", "DistShift2-v0"),
+    *("Empty-Random-5x5-v0", "DoorKey-8x8-v0", "FourRooms-v0", "LavaGapS7-v0", "LavaCrossingS11N5-v0"),
     *(
         "Dynamic-Obstacles-Random-6x6-v0",
         "MemoryS17Random-v0",
-        "RedBlueDoors-8x8-v0",
-        "LockedRoom-v0",
         "MultiRoom-N6-v0",
     ),
-    *("Unlock-v0", "BlockedUnlockPickup-v0", "KeyCorridorS6R3-v0", "ObstructedMaze-Full-v0", "ObstructedMaze-1Dlhb-v0"),
+    *("Unlock-v0", "BlockedUnlockPickup-v0", "KeyCorridorS6R3-v0", "ObstructedMaze-1Dlhb-v0"),
 )
 BOARDS = ("pettingzoo.classic.connect_four_v3:env", "pettingzoo.classic.tictactoe_v3:env")
 PARTIES = ("paddock.envs.tasks.snake:Snake", "paddock.envs.tasks.spread:Spread", "paddock.envs.tasks.tag:Tag")

@@ -35,20 +35,19 @@ static inline int is_door(int code) { return code >= DOORS && code < KEYS; }
 static inline int is_open(int code) { return is_door(code) && (code - DOORS) % DOOR_STATES == OPEN; }
 
 enum grid_map {
-    EMPTY_MAP, DOOR_KEY, FOUR_ROOMS, LAVA_GAP, CROSSING, DIST_SHIFT, DYNAMIC_OBSTACLES, MEMORY, RED_BLUE_DOORS,
-    LOCKED_ROOM, MULTI_ROOM, UNLOCK, UNLOCK_PICKUP, BLOCKED_UNLOCK_PICKUP, KEY_CORRIDOR, OBSTRUCTED_MAZE,
-    OBSTRUCTED_MAZE_FULL, MAPS,
+    EMPTY_MAP, DOOR_KEY, FOUR_ROOMS, LAVA_GAP, CROSSING, DYNAMIC_OBSTACLES, MEMORY, MULTI_ROOM, UNLOCK, UNLOCK_PICKUP,
+    BLOCKED_UNLOCK_PICKUP, KEY_CORRIDOR, OBSTRUCTED_MAZE, MAPS,
 };
 
 /* Settings of level generation; each map reads some of them. envs/native/minigrid.py has the same fields. */
 struct grid_settings {
     int32_t map, width, height, max_steps, see_through_walls;
-    int32_t start_x, start_y, start_direction; /* start_x -1: random; in a full maze: the agent's room */
+    int32_t start_x, start_y, start_direction; /* start_x -1: random */
     int32_t room_size, rows, columns;          /* of a grid of rooms */
-    int32_t fewest, most; /* rooms; or `most`: number of crossings, obstacles or quarters, or row of the lower strip */
+    int32_t fewest, most; /* rooms; or `most`: number of crossings or obstacles */
     int32_t walls;             /* crossings are walls instead of lava */
     int32_t random_length;     /* of the corridor */
-    int32_t key_in_box, blocked, keys_last; /* of mazes; keys_last: placed after all doors, as in version 1 */
+    int32_t key_in_box, blocked; /* of mazes */
 };
 
 /* One environment. Row y of the map begins at cells[(y + MARGIN) * (width + MARGIN) + MARGIN]: the margin on the right
@@ -56,7 +55,7 @@ struct grid_settings {
 struct grid {
     int32_t steps;
     uint8_t x, y, direction, carried; /* 0 right, 1 down, 2 left, 3 up; a code */
-    uint8_t target[2][2]; /* positions of the doors; or of success and failure */
+    uint8_t target[2][2]; /* position of the door; or positions of success and failure */
     uint8_t mission;      /* code of the object to pick up */
     uint8_t ball[MAX_BALLS][2];
     uint8_t cells[MAX_CELLS];
@@ -91,7 +90,6 @@ int place(
     const struct level *s, uint8_t code, int left, int top, int width, int height, int apart, int tries, int *x, int *y
 );
 void place_agent(struct level *s, int left, int top, int width, int height, int tries); /* with a random direction */
-int take_any(const struct level *s, uint8_t *items, int *count); /* remove a random item */
 
 void draw_grid(struct grid *grid, const struct grid_settings *settings, struct generator *generator);
 void draw_rooms(struct level *s); /* maps with a grid of rooms, from UNLOCK on */

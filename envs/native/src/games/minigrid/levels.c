@@ -153,15 +153,6 @@ static void draw_crossing(struct level *s)
     }
 }
 
-static void draw_dist_shift(struct level *s)
-{
-    const int length = s->settings->width - 6;
-    *at(s, s->settings->width - 2, 1) = GOAL;
-    across(s, 3, 1, length, LAVA);
-    across(s, 3, s->settings->most, length, LAVA);
-    start_agent(s);
-}
-
 static void draw_dynamic_obstacles(struct level *s)
 {
     draw_empty(s);
@@ -194,66 +185,11 @@ static void draw_memory(struct level *s)
     s->grid->target[0][1] = (uint8_t)(middle + well), s->grid->target[1][1] = (uint8_t)(middle - well);
 }
 
-static void draw_red_blue_doors(struct level *s)
-{
-    const int size = s->settings->height, left = size / 2, right = left + size - 1;
-    frame(s, left, 0, size, size);
-    place_agent(s, left, 0, size, size, 0);
-    for (int k = 0; k < 2; k++) {
-        const int x = k ? right : left, y = between(s, 1, size - 1);
-        *at(s, x, y) = door_of(k ? BLUE : RED, CLOSED);
-        s->grid->target[k][0] = (uint8_t)x, s->grid->target[k][1] = (uint8_t)y;
-    }
-}
-
-int take_any(const struct level *s, uint8_t *items, int *count)
-{
-    const int k = between(s, 0, *count), item = items[k];
-    memmove(items + k, items + k + 1, (size_t)(--*count - k));
-    return item;
-}
-
-/* Put an object at a random position in one of the six rooms along a corridor. */
-static void put_within(const struct level *s, int room, uint8_t code)
-{
-    const int left = s->settings->width / 2 - 2, right = left + 4, height = s->settings->height / 3;
-    const int x = room % 2 * right, y = room / 2 * height;
-    const int column = between(s, x + 1, x + left), row = between(s, y + 1, y + height);
-    *at(s, column, row) = code;
-}
-
-static void draw_locked_room(struct level *s)
-{
-    enum { ROOMS = 6 };
-    const int width = s->settings->width, height = s->settings->height, left = width / 2 - 2, right = left + 4;
-    uint8_t colours[COLOURS], colour[ROOMS];
-    int count = COLOURS, other;
-    down(s, left, 0, height, WALL);
-    down(s, right, 0, height, WALL);
-    for (int n = 0; n < ROOMS / 2; n++) {
-        across(s, 0, n * (height / 3), left, WALL);
-        across(s, right, n * (height / 3), width - right, WALL);
-    }
-    const int locked = between(s, 0, ROOMS);
-    put_within(s, locked, GOAL);
-    memcpy(colours, colour_named, sizeof colours);
-    for (int room = 0; room < ROOMS; room++) {
-        const int door = room == locked ? LOCKED : CLOSED;
-        colour[room] = (uint8_t)take_any(s, colours, &count);
-        *at(s, room % 2 ? right : left, room / 2 * (height / 3) + 3) = door_of(colour[room], door);
-    }
-    do other = between(s, 0, ROOMS);
-    while (other == locked);
-    put_within(s, other, (uint8_t)(KEYS + colour[locked]));
-    place_agent(s, left, 0, right - left, height, 0);
-}
-
 typedef void draw_map(struct level *s);
 
 static draw_map *const maps[MAPS] = {
-    draw_empty, draw_door_key, draw_four_rooms, draw_lava_gap, draw_crossing, draw_dist_shift, draw_dynamic_obstacles,
-    draw_memory, draw_red_blue_doors, draw_locked_room, draw_multi_room, draw_rooms, draw_rooms, draw_rooms, draw_rooms,
-    draw_rooms, draw_rooms,
+    draw_empty, draw_door_key, draw_four_rooms, draw_lava_gap, draw_crossing, draw_dynamic_obstacles, draw_memory,
+    draw_multi_room, draw_rooms, draw_rooms, draw_rooms, draw_rooms, draw_rooms,
 };
 
 void draw_grid(struct grid *grid, const struct grid_settings *settings, struct generator *generator)

@@ -79,9 +79,9 @@ static void observe(struct grid *grid, const void *memory, unsigned char *row)
 
 static int stands_on(const struct grid *grid, int k) { return grid->x == grid->target[k][0] && grid->y == grid->target[k][1]; }
 
-static int door_is_open(struct grid *grid, const struct grid_settings *settings, int k)
+static int door_is_open(struct grid *grid, const struct grid_settings *settings)
 {
-    return is_open(*cell_at(grid, settings, grid->target[k][0], grid->target[k][1]));
+    return is_open(*cell_at(grid, settings, grid->target[0][0], grid->target[0][1]));
 }
 
 static uint8_t toggled(uint8_t code, uint8_t carried)
@@ -113,8 +113,7 @@ static int step_grid(struct grid *grid, const void *memory, struct generator *ge
 {
     const struct grid_settings *settings = memory;
     static const int8_t ahead[4][2] = {{1, 0}, {0, 1}, {-1, 0}, {0, -1}};
-    const int map = settings->map, red_was_open = map == RED_BLUE_DOORS && door_is_open(grid, settings, 0);
-    const int blue_was_open = map == RED_BLUE_DOORS && door_is_open(grid, settings, 1);
+    const int map = settings->map;
     const int x = grid->x + ahead[grid->direction][0], y = grid->y + ahead[grid->direction][1];
     const int inside = x >= 0 && y >= 0 && x < settings->width && y < settings->height;
     uint8_t *front = cell_at(grid, settings, x, y); /* a wall of the margin, if the map has none */
@@ -136,13 +135,9 @@ static int step_grid(struct grid *grid, const void *memory, struct generator *ge
     } else if (action == TOGGLE)
         *front = toggled(*front, grid->carried);
     if (action == PICKUP && grid->mission && grid->carried == grid->mission) won = ended = 1;
-    if (action == TOGGLE && map == UNLOCK && door_is_open(grid, settings, 0)) won = ended = 1;
+    if (action == TOGGLE && map == UNLOCK && door_is_open(grid, settings)) won = ended = 1;
     if (map == MEMORY && stands_on(grid, 0)) won = ended = 1;
     if (map == MEMORY && stands_on(grid, 1)) won = 0, ended = 1;
-    if (map == RED_BLUE_DOORS) {
-        if (door_is_open(grid, settings, 1)) ended = 1, won = red_was_open;
-        else if (door_is_open(grid, settings, 0) && blue_was_open) ended = 1;
-    }
     *reward = won ? 1 - 0.9 * ((double)grid->steps / settings->max_steps) : 0;
     if (map == DYNAMIC_OBSTACLES && action == FORWARD && blocked) *reward = -1, ended = 1;
     return ended;

@@ -156,47 +156,28 @@ static void draw_key_corridor(struct house *house)
     connect_all(house);
 }
 
-static void add_locked_door(struct house *house, int i, int j, int side, int colour)
+/* Remove a random item. */
+static int take_any(const struct level *s, uint8_t *items, int *count)
 {
-    static const int8_t ahead[4][2] = {{1, 0}, {0, 1}, {-1, 0}, {0, -1}};
-    const int *door = add_door(house, i, j, side, colour, 1);
-    if (house->s->settings->blocked) *at(house->s, door[0] - ahead[side][0], door[1] - ahead[side][1]) = BALLS + GREEN;
-}
-
-static void add_key(struct house *house, int i, int j, int colour)
-{
-    put_in(house, i, j, house->s->settings->key_in_box ? box_of(GREY, colour) : KEYS + colour);
+    const int k = between(s, 0, *count), item = items[k];
+    memmove(items + k, items + k + 1, (size_t)(--*count - k));
+    return item;
 }
 
 static void draw_maze(struct house *house)
 {
-    static const uint8_t sides[4][2] = {{2, 1}, {1, 2}, {0, 1}, {1, 0}}, corners[4][2] = {{2, 0}, {2, 2}, {0, 2}, {0, 0}};
     struct level *s = house->s;
-    const struct grid_settings *settings = s->settings;
     uint8_t left[COLOURS];
-    int colours[COLOURS], many = COLOURS;
+    int count = COLOURS;
     memcpy(left, colour_named, sizeof left);
-    while (many) colours[COLOURS - many] = take_any(s, left, &many);
+    const int key = take_any(s, left, &count);
+    while (count) take_any(s, left, &count); /* as minigrid, which shuffles all colours */
     s->grid->mission = BALLS + BLUE;
-    if (settings->map == OBSTRUCTED_MAZE) {
-        add_locked_door(house, 0, 0, 0, colours[0]);
-        add_key(house, 0, 0, colours[0]);
-        put_in(house, 1, 0, s->grid->mission);
-        put_agent(house, 0, 0);
-        return;
-    }
-    for (int side = 0; side < settings->most; side++) {
-        const int i = sides[side][0], j = sides[side][1], colour[2] = {colours[(side + 5) % COLOURS], colours[side + 1]};
-        add_door(house, 1, 1, side, colours[side], 0);
-        for (int k = 0; k < 2; k++) {
-            add_locked_door(house, i, j, (side + 3 + 2 * k) % 4, colour[k]);
-            if (!settings->keys_last) add_key(house, i, j, colour[k]);
-        }
-        for (int k = 0; k < 2 && settings->keys_last; k++) add_key(house, i, j, colour[k]);
-    }
-    const uint8_t *corner = corners[between(s, 0, settings->most)];
-    put_in(house, corner[0], corner[1], s->grid->mission);
-    put_agent(house, settings->start_x, settings->start_y);
+    const int *door = add_door(house, 0, 0, 0, key, 1);
+    if (s->settings->blocked) *at(s, door[0] - 1, door[1]) = BALLS + GREEN;
+    put_in(house, 0, 0, s->settings->key_in_box ? box_of(GREY, key) : KEYS + key);
+    put_in(house, 1, 0, s->grid->mission);
+    put_agent(house, 0, 0);
 }
 
 void draw_rooms(struct level *s)
@@ -205,7 +186,7 @@ void draw_rooms(struct level *s)
     house.s = s;
     lay_out(&house);
     if (s->settings->map == KEY_CORRIDOR) draw_key_corridor(&house);
-    else if (s->settings->map >= OBSTRUCTED_MAZE) draw_maze(&house);
+    else if (s->settings->map == OBSTRUCTED_MAZE) draw_maze(&house);
     else draw_unlock(&house);
 }
 
