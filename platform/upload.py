@@ -90,7 +90,7 @@ def _mirrors_of(run: Path, chosen: Mapping[str, Any] | None, values: Mapping[str
     require(any(True for _ in read_rows(run)), f"{run} has no iterations yet; wait for the first one")
     tracked = config.get("track") or {}
     if chosen is None and not tracked:
-        raise ConfigError(f"{run} has no tracker; choose track=wandb, mlflow or tensorboard")
+        raise ConfigError(f"{run} has no tracker; choose track=wandb or tensorboard")
     sections = {
         name: {**section, **tracked.get(name, {}), "close_timeout_s": CLOSE_TIMEOUT_S, **values}
         for name, section in (tracked if chosen is None else chosen).items()

@@ -21,7 +21,7 @@ PAGES = {  # page of docs/reference/config/ -> its first sentence, and files of 
     ),
     "vec": ("every key of each vectorization of environments, `vec=NAME`", ["vec/*.yaml"]),
     "compute": ("every key of each compute backend, `compute=NAME`", ["compute/*.yaml"]),
-    "track": ("every key of each metric logger, `track=NAME`: W&B, TensorBoard, MLflow", ["track/*.yaml"]),
+    "track": ("every key of each metric logger, `track=NAME`: W&B, TensorBoard", ["track/*.yaml"]),
     "sweep": ("every key of `--multirun`: launchers and Optuna", ["hydra/launcher/*.yaml", "hydra/sweeper/*.yaml"]),
 }
 HEADINGS = {"config.yaml": "Every run", "serve.yaml": "Environment server"}

@@ -140,7 +140,7 @@ class RunFolder:
                 write(path / INITIAL, initial)
             if not resumes or not (path / "provenance.json").exists():
                 commit, diff = find_source(Path(__file__).resolve().parent)
-                for name in ("code.diff", "wandb/run_id", "mlflow/run_id"):  # of an earlier run without results
+                for name in ("code.diff", "wandb/run_id"):  # of an earlier run without results
                     (path / name).unlink(missing_ok=True)
                 if diff:
                     write_atomically(path / "code.diff", diff.encode(errors="surrogateescape"))

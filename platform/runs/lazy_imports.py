@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     import matplotlib.patches
     import matplotlib.patheffects
     import matplotlib.ticker
-    import mlflow
     import optuna.storages.journal
     import scipy.stats
     import wandb
 else:
-    av, matplotlib, mlflow = LazyModule("av"), LazyModule("matplotlib"), LazyModule("mlflow")
-    optuna, scipy, wandb = LazyModule("optuna"), LazyModule("scipy"), LazyModule("wandb")
+    av, matplotlib, optuna = LazyModule("av"), LazyModule("matplotlib"), LazyModule("optuna")
+    scipy, wandb = LazyModule("scipy"), LazyModule("wandb")

@@ -1,6 +1,6 @@
-"""Child process that runs a tracker's library.
+"""Child process that runs W&B's library.
 
-Such libraries wait for services and the network, even in exit handlers, and only a process can be killed when it hangs.
+It waits for services and the network, even in exit handlers, and only a process can be killed when it hangs.
 The run sends settings, then each row, then None; an end without None means that the run was killed. The child sends
 lines for the user. `MirrorProcess` is the parent's side, `serve` the child's.
 """
@@ -35,8 +35,7 @@ class MirrorProcess:
 
     Args:
         folder: folder of the process; created if missing.
-        settings: plain data, with `close_timeout_s`, and the `module` of this package whose function `mirror` is
-            called with an `Inbox`.
+        settings: plain data, with `close_timeout_s`.
         environment: environment variables of the process.
         say: shows a line to the user.
     """
@@ -96,18 +95,10 @@ class Inbox:
         self._arrived: queue.SimpleQueue[dict[str, float] | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="inbox", daemon=True).start()
 
-    def batches(self, rows: int) -> Iterator[list[dict[str, float]]]:
-        """Yield the rows that have arrived, in batches of at most `rows`, until the run ends."""
-        over = False
-        while not over:
-            batch = [self._arrived.get()]
-            with contextlib.suppress(queue.Empty):
-                while batch[-1] is not None and len(batch) < rows:
-                    batch.append(self._arrived.get_nowait())
-            over = batch[-1] is None
-            kept = [row for row in batch if row is not None]
-            if kept:
-                yield kept
+    def rows(self) -> Iterator[dict[str, float]]:
+        """Yield rows as they arrive, until the run ends."""
+        while (row := self._arrived.get()) is not None:
+            yield row
 
     def say(self, text: str) -> None:
         """Show the user a line."""
@@ -125,7 +116,7 @@ class Inbox:
 
 
 def serve(connection: Connection) -> None:
-    """Run the module's `mirror`, then exit the process."""
+    """Run `mirror` of `wandb.py`, then exit the process."""
     inbox = Inbox(connection)
     sys.argv = inbox.settings["argv"]  # libraries record it as the run's command
     code = 0
@@ -136,7 +127,7 @@ def serve(connection: Connection) -> None:
             tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
         ):
             os.environ["TMPDIR"] = tempfile.tempdir = folder
-            importlib.import_module(f".{inbox.settings['module']}", __package__).mirror(inbox)
+            importlib.import_module(".wandb", __package__).mirror(inbox)
     except Exception as error:
         traceback.print_exc()
         inbox.say(f"{FAILED}{first_line(error)}")

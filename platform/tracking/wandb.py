@@ -1,25 +1,27 @@
 """Weights & Biases: the mirror in the run, and the code of its child process."""
 
 import contextlib
-import itertools
 import os
 import secrets
 import shlex
 import shutil
+import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
-from ..runs.checkpoint import write_atomically
+from ..runs.checkpoint import Checkpoints, write_atomically
+from ..runs.folder import read_json
 from ..runs.identity import algorithm_name
 from ..runs.journal import is_final_evaluation
 from ..runs.lazy_imports import wandb  # used by the child process only
+from ..runs.sweeps import sweep_name
 from .child import Inbox, MirrorProcess, first_line
-from .mirrors import ProcessMirror, find_policy, find_videos, require_package
+from .mirrors import RunMirror, Seconds, require_package
 
 PASSED = ("project", "entity", "group", "job_type", "tags", "id", "config")  # arguments of wandb.init
 BEST = "eval/return_mean"  # the summary includes its maximum
@@ -28,7 +30,7 @@ GRACE_S = 15.0  # after init_timeout_s; wandb's service takes up to ten seconds
 
 
 @dataclass(kw_only=True, eq=False)
-class Wandb(ProcessMirror):
+class Wandb(RunMirror):
     """Mirror to a Weights & Biases run over environment steps, written by a child process.
 
     W&B's `_step` is ten times the iteration, plus one for each evaluation added at the run's end. `online` falls back
@@ -44,6 +46,8 @@ class Wandb(ProcessMirror):
     group: str | None
     job_type: str | None
     tags: Sequence[str]
+    init_timeout_s: Seconds
+    _process: MirrorProcess | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,19 +62,37 @@ class Wandb(ProcessMirror):
         folder.mkdir(exist_ok=True)
         if not (folder / "run_id").exists():
             write_atomically(folder / "run_id", secrets.token_hex(6).encode())
-        settings = self._describe()
-        settings |= {
-            "module": "wandb",
+        commit, sweep = read_json(self.run_dir / "provenance.json").get("commit"), sweep_name(self.run_dir)
+        settings = {item.name: getattr(self, item.name) for item in fields(self) if item.init} | {
+            "run_dir": str(self.run_dir.absolute()),
+            "commit": commit,
+            "pid": os.getpid(),
+            "argv": sys.argv,
             "id": (folder / "run_id").read_text().strip(),
-            "group": self.group or settings["sweep"],
+            "group": self.group or sweep,
             "job_type": self.job_type or algorithm_name(self.config),
             "tags": list(self.tags),
-            "config": {**self.config, **({"commit": settings["commit"]} if settings["commit"] else {})},
+            "config": {**self.config, **({"commit": commit} if commit else {})},
         }
         # Use a separate W&B service, and keep copies of files in the run's folder.
         environment = {"WANDB_DATA_DIR": str(folder.absolute() / "data"), **os.environ}
         environment.pop("WANDB_SERVICE", None)
         self._process = MirrorProcess(folder, settings, environment, say)
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        """Send a row to the process."""
+        if self._process is not None:
+            self._process.send(metrics)
+
+    def close(self) -> None:
+        """Wait until the process has written all rows."""
+        if self._process is not None:
+            self._process.close()
+
+    def abandon(self) -> None:
+        """Kill the process."""
+        if self._process is not None:
+            self._process.kill()
 
     def commands(self) -> list[str]:
         """Return the command that uploads offline sessions."""
@@ -84,7 +106,7 @@ def mirror(inbox: Inbox) -> None:
     """Write the rows to a W&B run and, at the end, the policy and the videos."""
     run = start(inbox)
     step, added = None, 0
-    for row in itertools.chain.from_iterable(inbox.batches(rows=100)):
+    for row in inbox.rows():
         # W&B ignores rows of known steps, such as those that a resumed run repeats, and merges rows of one step.
         added = added + 1 if is_final_evaluation(row) else 0
         step = STEPS_PER_ITERATION * int(row["iteration"]) + added
@@ -161,14 +183,14 @@ def keep_files(run: Any, folder: Path, step: int | None) -> None:
 
     Files of an offline run are copied, since a resumed run may replace its checkpoints before an upload.
     """
-    videos, policy = find_videos(folder), find_policy(folder)
+    videos, newest = sorted(folder.glob("*.mp4")), Checkpoints(folder / "checkpoints", keep=1).paths()[:1]
     if videos and step is not None:
         run.log({f"video/{file.stem}": wandb.Video(str(file), format="mp4") for file in videos}, step=step)
-    if policy:
+    if newest:
         artifact = wandb.Artifact(f"policy-{run.id}", "model")
         kept = _policy_folder(run)
         kept.mkdir()
-        for file in policy:
+        for file in (*newest, folder / "config.yaml"):
             shutil.copyfile(file, kept / file.name)
             artifact.add_file(str(kept / file.name), skip_cache=True, policy="immutable")
         run.log_artifact(artifact)

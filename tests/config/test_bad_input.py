@@ -150,7 +150,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
 def test_the_extras_that_messages_name_exist() -> None:
     sources = [path.read_text() for floor in ("platform", "envs") for path in (ROOT / floor).rglob("*.py")]
     named = {extra for text in sources for extra in re.findall(r"\binstall\(['\"](\w+)", text)} | {*EXTRAS.values()}
-    assert named >= {"export", "mlflow", "multiagent", "remote"}
+    assert named >= {"export", "multiagent", "remote"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert named <= project["optional-dependencies"].keys()
 
@@ -179,7 +179,6 @@ HEAVY = (
     "dask",
     "distributed",
     "matplotlib",
-    "mlflow",
     "optuna",
     "polars",
     "rich",

@@ -56,7 +56,7 @@ NEEDED = {  # what an option cannot do without
     "vec=remote": ["algo=ppo", "vec.address={served}"],
     "vec=vector": ["algo=ppo", "vec.target=paddock.envs.tasks.cartpole.CartPoleVector"],
 }
-MIRRORS = {"track=all": 2, "track=mlflow": 1, "track=tensorboard": 1, "track=wandb": 1}
+MIRRORS = {"track=all": 2, "track=tensorboard": 1, "track=wandb": 1}
 
 
 @pytest.fixture(scope="module")

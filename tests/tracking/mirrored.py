@@ -14,7 +14,6 @@ import pytest
 from conftest import ROOT
 
 from paddock.tracking.console import Console
-from paddock.tracking.mlflow import Mlflow
 from paddock.tracking.tensorboard import TensorBoard
 from paddock.tracking.wandb import Wandb
 
@@ -96,13 +95,6 @@ def wandb(run_dir: Path, mode: Any = "offline", **changes: Any) -> Wandb:
         "config": {"algo": {"sigma": 0.1}},
     }
     return Wandb(mode=mode, run_dir=run_dir, **(keys | changes))
-
-
-def mlflow(run_dir: Path, uri: str | None = None, **changes: Any) -> Mlflow:
-    pytest.importorskip("mlflow")
-    keys: dict[str, Any] = {"experiment": "farm", "tags": {}, "init_timeout_s": 1.0, "close_timeout_s": 60.0}
-    named: dict[str, Any] = {"run_dir": run_dir, "run_name": "r", "config": {"algo": {"name": "es"}}}
-    return Mlflow(tracking_uri=uri, queue_rows=1000, **(keys | named | changes))
 
 
 def records(file: Path) -> Iterator[Any]:

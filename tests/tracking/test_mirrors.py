@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 from conftest import TINY, call_main
-from mirrored import history, mlflow, quiet, records, row, rows_of, run_code, tensorboard, wandb, wandb_home_fixture  # noqa: F401
+from mirrored import history, quiet, records, row, rows_of, run_code, tensorboard, wandb, wandb_home_fixture  # noqa: F401
 
 from paddock.envs.errors import ConfigError
 from paddock.tracking.console import Console

@@ -15,7 +15,7 @@ import forkserver
 import psutil
 import pytest
 from conftest import TINY, call_main, wait_until
-from mirrored import history, mlflow, row, rows_of, tensorboard, wandb, wandb_home_fixture  # noqa: F401
+from mirrored import history, row, rows_of, tensorboard, wandb, wandb_home_fixture  # noqa: F401
 
 from paddock.tracking.child import wait_for_lock
 from paddock.tracking.console import Console
