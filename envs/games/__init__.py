@@ -1,6 +1,6 @@
 """Games in Python, the reference for their bit-identical versions in C.
 
-Importing this package registers them; use `env.id=paddock.envs.games:paddock/Game2048-v0`.
+Importing this package registers them; use `env.id=paddock.envs.games:paddock/Pong-v0`.
 """
 
 from paddock.envs.registration import import_modules

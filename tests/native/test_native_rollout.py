@@ -55,7 +55,6 @@ ROWS = {
         fresh=False,
         without=("mission",),
     ),
-    "2048": spec("paddock.envs.games:paddock/Game2048-v0"),
     "minatar": spec("paddock.envs.games:paddock/MinAtarSpaceInvaders-v0"),
 }
 

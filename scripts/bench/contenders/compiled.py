@@ -35,7 +35,7 @@ CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "Mounta
 WORLDS = ("MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-8x8-v0")
 ROWS = {id: row(id, envpool=id) for id in (*WALKERS, *CLASSIC)}
 ROWS |= {id: row(f"minigrid:{id}", package="minigrid", envpool=id, without=("mission",)) for id in WORLDS}
-GAMES = ("paddock/Game2048-v0", "paddock/Pong-v0")
+GAMES = ("paddock/Pong-v0",)
 MINATAR = tuple(f"paddock/MinAtar{game}-v0" for game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders"))
 ROWS |= {id: row(f"paddock.envs.games:{id}") for id in GAMES}
 ROWS |= {id: row(f"paddock.envs.games:{id}", package="minatar") for id in MINATAR}

@@ -38,24 +38,15 @@ PLAYERS: dict[str, Callable[[Any], NDArray[np.int64]]] = {  # who get further th
 
 
 def choose(id: str, choices: int, seen: Any, draw: np.random.Generator) -> NDArray[np.int64]:
-    """Draw an action for each row of a batch, one that is legal but now and then; half of them may know better."""
-    weight = draw.random((N, choices))
-    if isinstance(seen, dict) and "action_mask" in seen:
-        weight *= np.maximum(seen["action_mask"], 0.1)
-    drawn, player = weight.argmax(1), PLAYERS.get(id.partition("/")[2].removesuffix("-v0"))
+    """Draw an action for each row of a batch; half of them may know better."""
+    drawn, player = draw.integers(choices, size=N), PLAYERS.get(id.partition("/")[2].removesuffix("-v0"))
     if player is not None:
         drawn[: N // 2] = player(seen)[: N // 2]
     return drawn
 
 
-def leaves(element: Any) -> list[Any]:
-    """The arrays of a batch in Gymnasium's form."""
-    return list(element.values()) if isinstance(element, dict) else [element]
-
-
 def assert_same(step: int, ours: Any, theirs: Any) -> None:
-    for own, other in zip(leaves(ours), leaves(theirs), strict=True):
-        assert own.tobytes() == other.tobytes() and own.dtype == other.dtype, (step, own, other)
+    assert ours.tobytes() == theirs.tobytes() and ours.dtype == theirs.dtype, (step, ours, theirs)
 
 
 @pytest.mark.parametrize("id", TWICE)
@@ -100,7 +91,7 @@ def test_its_rows_are_as_long_as_in_c_and_auto_takes_it(id: str) -> None:
 
 def test_what_has_no_native_version_is_refused_in_one_line() -> None:
     cases: list[tuple[str, dict[str, Any], str]] = [
-        ("paddock.envs.games:paddock/Game2048-v0", {"kwargs": {"side": 5}}, "env.kwargs.side=5"),
+        ("paddock.envs.games:paddock/Pong-v0", {"kwargs": {"side": 5}}, "env.kwargs.side=5"),
         ("paddock.envs.sanity:paddock/Aim-v0", {}, "Aim-v0 has no native version"),
     ]
     for id, changes, named in cases:
