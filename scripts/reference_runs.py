@@ -67,7 +67,6 @@ RECIPES = {
         "torch",
         f"{PPO} env=pendulum algo.backend=torch algo.continuous_distribution=squashed_gaussian budget.iterations=4",
     ),
-    "ppo_beta": ("torch", f"{PPO} env=pendulum algo.continuous_distribution=beta budget.iterations=4"),
     "ppo_image": (
         "box2d",
         f"{PPO} env=gymnasium env.id=CarRacing-v3 +env.kwargs.continuous=false env.max_episode_steps=20 "

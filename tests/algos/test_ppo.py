@@ -281,7 +281,6 @@ def test_what_is_not_dense_or_too_wide_is_left_to_torch(words: list[str]) -> Non
         (["algo.lstm=true"], "backend=dense is for"),
         (["algo.precision=bfloat16"], "backend=dense is for"),
         (["algo.learners=2"], "algo.learners=2: only torch supports this"),
-        (["env=pendulum", "algo.continuous_distribution=beta"], "beta actions: only torch supports this"),
     ],
 )
 def test_what_is_not_dense_cannot_be_asked_to_be(words: list[str], said: str) -> None:
@@ -293,7 +292,7 @@ def test_a_distribution_is_named_or_given_by_its_path() -> None:
     words = ["env=pendulum", "env.max_episode_steps=20"]
     named, given = (
         algorithm(*arguments("inline", *words, f"algo.continuous_distribution={name}"))
-        for name in ("beta", "paddock.algos.networks.heads.beta.Beta")
+        for name in ("squashed_gaussian", "paddock.algos.networks.heads.squashed_gaussian.SquashedGaussian")
     )
     found = advance(named, 2)
     assert advance(given, 2) == found

@@ -21,7 +21,6 @@ HEADS = "paddock.algos.networks.heads"
 DISTRIBUTIONS = {
     "gaussian": f"{HEADS}.gaussian.Gaussian",
     "squashed_gaussian": f"{HEADS}.squashed_gaussian.SquashedGaussian",
-    "beta": f"{HEADS}.beta.Beta",
 }
 
 

@@ -1,6 +1,5 @@
 """Heads of every kind of action, alone and together: NumPy's half and torch's say the same."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,6 @@ import torch
 from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
 from torch import distributions
-from torch.nn import functional
 
 from paddock.algos.networks.actor_critic import masked
 from paddock.algos.networks.flat import MLP, Population
@@ -36,7 +34,7 @@ SPACES: dict[str, spaces.Space] = {
     "all choices": spaces.Dict({"a": spaces.Discrete(300), "b": spaces.Tuple([spaces.MultiBinary(2)])}),
     "one": spaces.Dict({"only": spaces.Discrete(3)}),
 }
-KINDS = [(name, gaussian) for name in SPACES for gaussian in ("gaussian", "squashed_gaussian", "beta")]
+KINDS = [(name, gaussian) for name in SPACES for gaussian in ("gaussian", "squashed_gaussian")]
 DRAWS = 40_000
 
 
@@ -100,26 +98,18 @@ def test_log_probability_and_entropy_are_those_of_torchs_distributions(name: str
                 width, k = width + size, k + 1
             continue
         for low, high in zip(leaf.low, leaf.high, strict=True):
-            if gaussian == "beta":
-                parameters = functional.softplus(logits[:, [width, width + len(leaf.low)]].double()) + 1
-                maps: list[distributions.Transform] = [distributions.AffineTransform(low, high - low)]
-                alpha, beta_of = parameters.unbind(1)
-                beta = distributions.Beta(alpha, beta_of)
-                taken = low + (high - low) * chosen[:, k].double()
-                logprob = logprob + distributions.TransformedDistribution(beta, maps).log_prob(taken)
-                entropy = entropy + beta.entropy() + math.log(high - low)
-                width, k = width + 1, k + 1
-                continue
             normal: Any = distributions.Normal(logits[:, width], deviation[stds])
             entropy, taken = entropy + normal.entropy(), chosen[:, k].double()
             if gaussian == "squashed_gaussian":
                 half, middle = (high - low) / 2, (high + low) / 2
-                maps = [distributions.TanhTransform(), distributions.AffineTransform(middle, half)]
+                maps: list[distributions.Transform] = [
+                    distributions.TanhTransform(),
+                    distributions.AffineTransform(middle, half),
+                ]
                 normal = distributions.TransformedDistribution(normal, maps)
                 taken = middle + half * torch.tanh(taken)
             logprob = logprob + normal.log_prob(taken)
             width, k, stds = width + 1, k + 1, stds + 1
-        width += len(leaf.low) * (gaussian == "beta")
     assert (width, k, stds) == (head.width, head.components, head.num_log_std)
     np.testing.assert_allclose(head.logprob(out, log_std, action), logprob, rtol=1e-4, atol=1e-4)
     ours = head.logprob_and_entropy(logits, torch.from_numpy(log_std), chosen)
@@ -156,16 +146,6 @@ def test_a_squashed_density_is_finite_and_exact_far_out() -> None:
     np.testing.assert_allclose(head.logprob(out, log_std, action), density, rtol=1e-5)
     theirs, _ = head.logprob_and_entropy(*map(torch.from_numpy, (out, log_std, action)))
     np.testing.assert_allclose(theirs, density, rtol=1e-5)
-
-
-def test_samples_of_a_beta_distribution_have_its_mean_and_deviation() -> None:
-    head = make_head(spaces.Box(-1, 3, (1,), np.float32), distribution="beta")
-    out = np.repeat(np.log(np.expm1(np.array([[1, 3]]))), DRAWS, axis=0).astype(np.float32)  # alpha 2, beta 4
-    taken = head.to_env(head.sample(out, NO_LOG_STD, head.sample_noise(np.random.default_rng(0), (DRAWS,))))
-    deviation = 4 * math.sqrt(2 * 4 / (6**2 * 7))
-    assert taken.mean() == pytest.approx(-1 + 4 * 2 / 6, abs=4 * deviation / math.sqrt(DRAWS))
-    assert taken.std() == pytest.approx(deviation, rel=0.02)
-    assert head(out[:1])[0, 0] == pytest.approx(-1 + 4 * 1 / 4)  # the mode, (alpha - 1) / (alpha + beta - 2)
 
 
 # Masks
