@@ -17,7 +17,7 @@ from gymnasium.error import DependencyNotInstalled, NamespaceNotFound, Unregiste
 from gymnasium.wrappers import TimeLimit
 
 from paddock.envs.errors import ConfigError, PaddockError, closest, one_line, provide, require, resolve
-from paddock.envs.multiagent.adapter import find_owner, layers
+from paddock.envs.multiagent.adapter import layers
 from paddock.envs.multiagent.make import names_factory
 from paddock.envs.multiagent.roles import Seats, seats_of
 from paddock.envs.multiagent.time_limit import MultiAgentTimeLimit
@@ -46,7 +46,6 @@ class EnvProperties:
     limit: int | None  # steps after which episodes are truncated; None: no known limit
     metadata: Mapping[str, Any]  # such as `render_modes`
     stack: Stack | None  # frame stack of observations; None: none, or unknown
-    takes_signals: bool  # it has a method `receive_signal(key, value)`
 
 
 @contextlib.contextmanager
@@ -156,7 +155,6 @@ def inspect_env(make: Callable[[], Any], id: str, what: str) -> EnvProperties:
             limit=_find_limit(env),
             metadata=dict(getattr(env, "metadata", {})),
             stack=find_stack(env),
-            takes_signals=find_owner(env, "receive_signal") is not None,
         )
     finally:
         close_all([env], id)

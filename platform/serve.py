@@ -47,10 +47,8 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
 
     sections = compose_sections(["env", "vec", "serve"], ["--config-name=serve", *arguments])
     spec: Any = build("env", sections["env"])
-    if isinstance(spec, Family):
-        single = "env: a family of environments; choose a single one, such as env=terrain"
-        require(sections["serve"]["free_arguments"], f"{single}, or set serve.free_arguments=true for algo=poet")
-        spec = spec.env_spec(spec.flat(), None)
+    single = "env: a family of environments; choose a single one, such as env=terrain"
+    require(not isinstance(spec, Family), single)
     vec: Any = build("vec", sections["vec"])
     require(not isinstance(vec, Remote), "vec=remote is for clients; choose multiprocess, serial, native or auto")
     if isinstance(vec, Auto):

@@ -254,21 +254,6 @@ class Table(gymnasium.Env):
 gymnasium.register("toy/Gathering-v0", "toy_worlds:Gathering", max_episode_steps=2)
 
 
-class Told(Scripted):
-    """Tells both of its agents all that it was told by signals."""
-
-    def __init__(self) -> None:
-        super().__init__("ab", [{"agents": "ab"}] * 9)
-        self.told: list[str] = []
-
-    def receive_signal(self, key: str, value: Any) -> None:
-        self.told.append(f"{key}{value}")
-
-    def step(self, actions: dict[str, Any]) -> Any:
-        *given, _ = super().step(actions)
-        return *given, {agent: {"told": list(self.told)} for agent in "ab"}
-
-
 class Dark(Scripted):
     """Nobody draws what its agents are to see."""
 

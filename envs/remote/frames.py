@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from paddock.envs.remote.values import DecodeError, decode, encode
 from paddock.envs.vector.storage import RowIndex
 
-PROTOCOL = 10  # version, equal on both sides
+PROTOCOL = 11  # version, equal on both sides
 PREFIX = struct.Struct("<BBxxI")
 QUIET = 1  # flag of a replayed order, whose outcome is not sent
-MAX_SIGNAL = 1 << 16  # bytes of a signal's value
 MAX_OPTIONS = 1 << 19  # bytes of a reset's options
 SPARE = 1 << 20  # bytes of a frame besides its rows
 
@@ -34,7 +33,6 @@ class Kind(IntEnum):
     STEP = 4
     STATE = 5
     HEARTBEAT = 6
-    SIGNAL = 7
     ATTACHED = 16
     OUTCOME = 17
     FAILED = 18
@@ -42,7 +40,7 @@ class Kind(IntEnum):
 
 
 KINDS = {int(kind): kind for kind in Kind}  # five times as fast as calling Kind
-ORDERS = (Kind.RESET, Kind.BEGIN, Kind.STEP, Kind.STATE, Kind.SIGNAL)  # numbered requests of the client
+ORDERS = (Kind.RESET, Kind.BEGIN, Kind.STEP, Kind.STATE)  # numbered requests of the client
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import numpy as np
-
 from paddock.envs.errors import ConfigError, require
 from paddock.envs.multiagent.roles import Role
 from paddock.envs.remote.spaces import build_space, describe_space
@@ -40,7 +38,6 @@ class Offer:
     roles: tuple[Role, ...]  # roles of its agents
     metadata: dict[str, Any]  # of the environment
     vec: str  # name of the server's vectorization
-    free_arguments: bool  # clients may choose the arguments of the environment and its wrappers
     versions: dict[str, str]  # package versions of the server
     limit: int | None  # steps after which episodes are truncated; None: unknown
     capacity: int  # number of environments
@@ -117,11 +114,9 @@ class Offer:
             return
         remedy = "set algo.agent_id_feature=true, or start the server with env.agent_id_feature=false"
         require(spec.agent_id_feature or not has_feature, f"vec.address={self.address} adds agent ids; {remedy}")
-        own_fields, theirs_fields = decode(encode(spec.fields)), self.environment
-        if self.free_arguments:
-            own_fields, theirs_fields = _without_arguments(own_fields), _without_arguments(theirs_fields)
+        own_fields = decode(encode(spec.fields))
         for key in COMPARED:
-            own_value, value = own_fields.get(key), theirs_fields.get(key)
+            own_value, value = own_fields.get(key), self.environment.get(key)
             same = own_value == value or (key == "max_episode_steps" and self._limits_like(spec))
             what = f"env.{key}={own_value} here, and {value} at vec.address={self.address}"
             require(same, f"{what}; make them equal, or use env=remote for the served environment")
@@ -139,63 +134,21 @@ class Offer:
         require(num_envs <= most, f"{what} at vec.address={self.address}; {remedy}")
 
     def arguments(self, spec: EnvSpec) -> dict[str, Any]:
-        """Return the arguments of Open: constructor arguments and `agent_id_feature`, if they differ from the offer."""
+        """Return the arguments of Open: `agent_id_feature`, if it differs from the offer."""
         needed = spec.agent_id_feature and not self.environment.get("agent_id_feature")
-        feature: dict[str, Any] = {"agent_id_feature": True} if needed else {}
-        if spec.id in (REMOTE_ID, FACTORY_ID):
-            return feature
-        own, theirs = _arguments(decode(encode(spec.fields))), _arguments(self.environment)
-        return feature if own == theirs else feature | {"arguments": own}
+        return {"agent_id_feature": True} if needed else {}
 
     def check_same(self, other: "Offer") -> None:
         """Raise ConfigError unless another server offers the same environment."""
-        both = [(one.environment, one.roles, one.free_arguments) for one in (self, other)]
+        both = [(one.environment, one.roles) for one in (self, other)]
         what = f"vec.address={other.address} and {self.address} serve different versions of {other.environment['id']}"
-        require(both[0] == both[1], f"{what}; start both with the same env and serve.free_arguments")
+        require(both[0] == both[1], f"{what}; start both with the same env")
 
     def check_versions(self, versions: Mapping[str, str], whose: str) -> None:
         """Raise ConfigError unless the server has the same versions of the packages that both have."""
         others = describe_others(self.versions, versions, whose)
         fix = "install the same there, or set vec.same_versions=none"
         require(not others, f"vec.address={self.address}: {others}; {fix}")
-
-
-def _arguments(fields: Mapping[str, Any]) -> list[Any]:
-    """Return the arguments of a recipe's constructor and of its wrappers."""
-    others = [{key: one for key, one in wrapper.items() if key != "_target_"} for wrapper in fields["wrappers"]]
-    return [fields["kwargs"], others]
-
-
-def _without_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {**fields, "kwargs": {}, "wrappers": [wrapper["_target_"] for wrapper in fields["wrappers"]]}
-
-
-def replace_arguments(spec: EnvSpec, arguments: Any) -> EnvSpec:
-    """Return a recipe with a client's arguments, which are plain data.
-
-    Raises:
-        ConfigError: a constructor refuses them, they contain text that differs from the server's, or spaces change.
-    """
-    wrappers: list[dict[str, Any]] = spec.fields["wrappers"]
-    kwargs, others = arguments
-    require(len(others) == len(wrappers), f"arguments are for {len(others)} wrappers, expected {len(wrappers)}")
-    for theirs, own in zip([kwargs, *others], [spec.fields["kwargs"], *wrappers], strict=True):
-        for key, value in theirs.items():
-            text = "only the server may set text, which may be a file name"
-            same = encode(value) == encode(own.get(key))
-            require(same or not _holds_text(value), f"arguments: {key}={value}: {text}; remove it")
-    given = tuple({**other, "_target_": own["_target_"]} for other, own in zip(others, wrappers, strict=True))
-    chosen = replace(spec, kwargs=kwargs, wrappers=given)
-    require(chosen.roles == spec.roles, f"arguments={arguments} change the spaces of {spec.id}")
-    return chosen
-
-
-def _holds_text(value: Any) -> bool:
-    if isinstance(value, Mapping | list | tuple):
-        return any(map(_holds_text, value.values() if isinstance(value, Mapping) else value))
-    if isinstance(value, np.ndarray):
-        return any(map(_holds_text, value.ravel())) if value.dtype.hasobject else value.dtype.kind in "US"
-    return isinstance(value, str | bytes)
 
 
 def describe_roles(roles: Sequence[Role]) -> list[Any]:

@@ -119,14 +119,6 @@ class RemoteParallelEnv:
         observations, last_infos = self._read(rows, reported), self._read_infos(infos, reported)
         return observations, each(reward), each(terminated), each(truncated), last_infos
 
-    def signal(self, key: str, value: Any) -> None:
-        """Call the environment's `receive_signal(key, value)` before its next reset or step.
-
-        Raises:
-            VectorMisuse: it has no such method, or the value is not plain data of at most 64 kB.
-        """
-        self._open().signal(key, value)
-
     def render(self) -> None:
         """Do nothing."""
 

@@ -37,10 +37,6 @@ class RemoteEnv(SingleAgentEnv):
         require(seats == 1, several)
         super().__init__(self._remote)
 
-    def signal(self, key: str, value: Any) -> None:
-        """Call the environment's `receive_signal(key, value)`; see `RemoteParallelEnv.signal`."""
-        self._remote.signal(key, value)
-
 
 def make(
     address: str | Sequence[str],

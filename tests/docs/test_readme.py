@@ -44,7 +44,6 @@ ELSEWHERE = re.compile(
 
 SERVED = {  # where the pages have servers -> of what
     "127.0.0.1:3003": ["env=cartpole"],
-    "127.0.0.1:3004": ["env=poles", "serve.free_arguments=true"],
 }
 LITTLE = ["budget.iterations=1", "algo.eval_episodes=1", "algo.eval_max_steps=20"]
 QUICK = [*LITTLE, "algo.population=4"]  # one iteration of whatever it is

@@ -6,7 +6,6 @@ server is brought to the same state by replaying the orders.
 
 import contextlib
 import logging
-import secrets
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -64,7 +63,7 @@ class Connection:
         self._addresses = [*endpoint.addresses[at:], *endpoint.addresses[:at]]
         self._address = self._addresses[0]
         asked = {"environment": offer.environment["id"], "num_envs": self.num_envs // seats, "autoreset": autoreset}
-        self._asked = asked | {"client": secrets.token_hex(8)} | dict(claim)
+        self._asked = asked | dict(claim)
         self._joint: str | None = claim.get("world")
         self._session: dict[str, Any] | None = None  # answer of Open; None: no session
         self._at = self._address  # resolved, since a file's address may change
@@ -258,19 +257,17 @@ class Connection:
     def _replay(self, pending: Sequence[Order]) -> None:
         """Replay the journal and verify the resulting state; raise EnvError if it differs.
 
-        If the `pending` orders restart all episodes, only signals are replayed.
+        Nothing is replayed if the `pending` orders restart all episodes.
         """
         assert self.channel is not None
         compared = self.journal.started
         for order in pending:
             compared[order.begins(self.num_envs, self._seats)] = False
-        stepped = False
-        for order in self.journal.replay(signals_only=not compared.any()):
+        if not compared.any():
+            return
+        for order in self.journal.replay():
             self._number(order, QUIET)
             self.channel.send(order.frame)
-            stepped = stepped or order.kind is not Kind.SIGNAL
-        if not stepped:
-            return
         state = Order(Kind.STATE, slice(0, self.num_envs), [])
         self._number(state)
         self.channel.send(state.frame)

@@ -1,7 +1,7 @@
 """Journal of the orders that another server needs to restore a client's environments.
 
 An episode starts at an order (a seeded reset, or `begin`) and continues by the actions after it. The journal keeps all
-orders from the earliest start of a running episode on, and all signals.
+orders from the earliest start of a running episode on.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.envs.remote.frames import ArrayReader, Frame, Kind, encode_rows
-from paddock.envs.remote.values import encode
 from paddock.envs.vector.contract import keyed_seed
 from paddock.envs.vector.storage import RowIndex
 
@@ -42,8 +41,7 @@ class Order:
     @property
     def size(self) -> int:
         """Return the approximate size in a journal in bytes."""
-        given = len(encode(self.arguments)) if self.kind is Kind.SIGNAL else 0
-        return 200 + given + (0 if self.actions is None else self.actions.nbytes)
+        return 200 + (0 if self.actions is None else self.actions.nbytes)
 
     def begins(self, num_envs: int, seats: int) -> NDArray[np.intp]:
         """Return the rows whose episodes this order starts, independently of earlier orders."""
@@ -89,7 +87,7 @@ class OrderJournal:
         self._trim()
 
     def record(self, order: Order) -> None:
-        """Record a reset, a step or a signal."""
+        """Record a reset or a step."""
         order.position, self._next = self._next, self._next + 1
         self._orders.append(order)
         self._bytes += order.size
@@ -114,20 +112,18 @@ class OrderJournal:
         """Record that these rows have no episode."""
         self._origin[rows] = NEVER
 
-    def replay(self, signals_only: bool) -> Iterator[Order]:
+    def replay(self) -> Iterator[Order]:
         """Yield the answered orders that restore the environments, each for the rows that need it."""
-        first = NEVER if signals_only else int(self._origin.min())
+        first = int(self._origin.min())
         keyed, begun = first != NEVER and self._begun is not None, False
         for order in self._orders:
-            if not order.answered or (order.kind is not Kind.SIGNAL and order.position < first):
+            if not order.answered or order.position < first:
                 continue
             if keyed and not begun and order.position >= first:
                 begun = True
                 yield self._begin_order()
             needed = self._origin[order.rows] <= order.position
-            if order.kind is Kind.SIGNAL:
-                needed[:] = True
-            elif order.kind is Kind.RESET and keyed:
+            if order.kind is Kind.RESET and keyed:
                 needed, keyed = needed | (not needed.any()), False  # ends the keyed episodes of all
             if needed.all():
                 yield replace(order, position=0, seq=0, frame=b"", answered=False)
@@ -154,14 +150,12 @@ class OrderJournal:
             self._begun = None
 
     def _trim(self) -> None:
-        """Drop orders before all running episodes, and all except signals above the size limit."""
+        """Drop orders before all running episodes, and all above the size limit."""
         first = int(self._origin.min())
-        self._orders = [one for one in self._orders if one.kind is Kind.SIGNAL or one.position >= first]
+        self._orders = [one for one in self._orders if one.position >= first]
         self._bytes = sum(one.size for one in self._orders)
         if self._bytes > self._max_bytes:
-            self._orders = [one for one in self._orders if one.kind is Kind.SIGNAL]
-            self._bytes = sum(one.size for one in self._orders)
-            self._dropped = self._next - 1 if self._bytes <= self._max_bytes else NEVER - 1
+            self._orders, self._bytes, self._dropped = [], 0, self._next - 1
 
 
 def find_difference(frame: Frame, known: Sequence[NDArray[Any]], compared: NDArray[np.bool_]) -> int | None:

@@ -31,8 +31,6 @@ class Outcomes:
         rows = shift_rows(order.rows, connection.rows.start)
         if frame.kind is Kind.FAILED:
             self._fail(connection, order, rows, frame)
-        if order.kind is Kind.SIGNAL:
-            return
         _, infos, extra = frame.header
         arrays, reader, n = self._arrays, ArrayReader(frame.body), count_rows(rows)
         arrays.observation[rows] = reader.take_like(arrays.observation, n)
@@ -55,11 +53,10 @@ class Outcomes:
         _, kind, text = frame.header
         misuse = kind == "VectorMisuse" and order.kind is Kind.STEP
         order.answered = False  # not replayed
-        if order.kind is not Kind.SIGNAL:
-            self._table.set_state(FREE if misuse else NEW, rows)
-            if not misuse:
-                self._table.drop_infos(rows)
-                connection.journal.drop(order.rows)
+        self._table.set_state(FREE if misuse else NEW, rows)
+        if not misuse:
+            self._table.drop_infos(rows)
+            connection.journal.drop(order.rows)
         raise (VectorMisuse if kind == "VectorMisuse" else EnvError)(text)
 
     def _step(

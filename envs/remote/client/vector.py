@@ -14,7 +14,7 @@ from paddock.envs.remote.client.connection import Connection
 from paddock.envs.remote.client.endpoint import ConnectionLost, Endpoint
 from paddock.envs.remote.client.journal import Order, OrderJournal
 from paddock.envs.remote.client.outcomes import Outcomes
-from paddock.envs.remote.frames import MAX_OPTIONS, MAX_SIGNAL, Kind, count_rows, shift_rows
+from paddock.envs.remote.frames import MAX_OPTIONS, Kind, count_rows, shift_rows
 from paddock.envs.remote.values import EncodeError, copy_value
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import (
@@ -97,7 +97,6 @@ class RemoteVectorEnv(VectorEnv):
         except BaseException:
             self.close()
             raise
-        self._signals = 0
         self._joint, self._keyed = joint, False  # keyed: by `begin`
 
     @property
@@ -171,25 +170,6 @@ class RemoteVectorEnv(VectorEnv):
                 id = connection.offer.environment["id"]
                 raise EnvError(f"environments of {id} have failed; reset them")
         return self._table.batch(rows)
-
-    def signal(self, key: str, value: Any) -> None:
-        """Call every environment's `receive_signal(key, value)` before its next step.
-
-        Raises:
-            VectorMisuse: it has no such method, or the value is not plain data of at most 64 kB.
-        """
-        check_open(self, "signal")
-        try:
-            value = copy_value(value, MAX_SIGNAL)
-        except EncodeError as error:
-            raise VectorMisuse(f"signal: the value of {key!r} cannot be sent: {error}") from None
-        self._signals += 1
-        for connection in self._connections:
-            self._order(
-                [(connection, order := Order(Kind.SIGNAL, slice(0, connection.num_envs), [key, value, self._signals]))]
-            )
-            while not order.answered:
-                self._receive(connection)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the sessions; Gymnasium's `close` calls this once."""

@@ -54,14 +54,12 @@ class Start:
 class Client:
     """Client with some of the agents."""
 
-    id: str  # identifier of the client
     seats: list[int]  # indices of its agents
     follows: bool  # its episodes restart automatically; otherwise by resets
     position: int | None = None  # of its next outcome in the environment's history; None: it has started no episode
     start: Start | None = None  # the episode that it requests
     actions: NDArray[Any] | None = None  # rows of its agents for the step that it requests
     error: PaddockError | None = None  # raised instead of an outcome
-    signals: list[tuple[int, str, Any]] = field(default_factory=list)  # (number, key, value) for its next step or reset
 
     @property
     def asks(self) -> bool:
@@ -112,7 +110,6 @@ class JointEnv:
 
     def __post_init__(self) -> None:
         self.agents = self.layouts.agents
-        self.given: dict[str, int] = {}  # by client, the number of its last delivered signal
 
     @property
     def end(self) -> int:
@@ -141,13 +138,13 @@ class JointEnv:
                 return position
         return None
 
-    def add_client(self, id: str, seats: Sequence[int], *, follows: bool = False) -> Client:
+    def add_client(self, seats: Sequence[int], *, follows: bool = False) -> Client:
         """Assign agents to a new client; raise VectorMisuse if another client has one of them."""
         owned = {seat for one in self.clients for seat in one.seats}
         if taken := ", ".join(self.agents[seat] for seat in sorted(seats) if seat in owned):
             free = ", ".join(agent for seat, agent in enumerate(self.agents) if seat not in owned) or "none"
             raise VectorMisuse(f"another client controls {taken} in world {self.name}; free: {free}")
-        client = Client(id, list(seats), follows)
+        client = Client(list(seats), follows)
         self.clients.append(client)
         return client
 
@@ -199,7 +196,6 @@ class JointEnv:
             own = seed if one.start is None or one.start.seed is None else one.start.seed
             done.seeds |= dict.fromkeys(one.seats, own)
         try:
-            self._signal(asking)
             observation, infos = self.venv.reset(seed=[seed], options=options[0] if options else None)
             reward, no = np.zeros(len(self.agents)), np.zeros(len(self.agents), np.bool_)
             done.outcome = self._read(observation, reward, no, no, infos)
@@ -222,20 +218,11 @@ class JointEnv:
             actions[one.seats], one.actions = one.actions, None
         done = JointStep(self.history[-1].id, self.history[-1].step + 1, actions=actions, acted=before.acts)
         try:
-            self._signal(acting)
             self.venv.send(actions)
             done.outcome = self._read(*self.venv.recv())
         except PaddockError as error:
             done.outcome = error
         self.history.append(done)
-
-    def _signal(self, asking: Sequence[Client]) -> None:
-        """Deliver the clients' signals to the environment."""
-        for one in asking:
-            while one.signals:
-                number, key, value = one.signals.pop(0)
-                self.given[one.id] = number
-                self.venv.call("receive_signal", key, value)
 
     def _read(self, observation: Any, reward: Any, ended: Any, cut: Any, infos: dict[str, Any]) -> JointOutcome:
         """Return the outcome from the results of the vector."""

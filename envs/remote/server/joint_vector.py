@@ -32,7 +32,6 @@ class JointVectorEnv(VectorEnv):
     def __init__(
         self,
         joint: JointEnv,
-        client: str,
         agents: Sequence[str],
         autoreset: AutoresetMode = AutoresetMode.DISABLED,
     ) -> None:
@@ -49,7 +48,7 @@ class JointVectorEnv(VectorEnv):
         try:
             if joint.ended:
                 raise Unavailable(f"joint world {joint.name} is closing, as its last client has left")
-            self._client: Client = joint.add_client(client, own, follows=autoreset is AutoresetMode.SAME_STEP)
+            self._client: Client = joint.add_client(own, follows=autoreset is AutoresetMode.SAME_STEP)
         finally:
             joint.changed.release()
         self._own, self._mask = np.array(own), np.isin(np.arange(len(joint.agents)), own)
@@ -162,12 +161,6 @@ class JointVectorEnv(VectorEnv):
             infos["acts"] = seen.acts[own]
             flags = outcome.terminated[own], outcome.truncated[own]
             return seen.observation[own], outcome.reward[own], *flags, infos
-
-    def signal(self, number: int, key: str, value: Any) -> None:
-        """Queue a signal for these agents' next step, unless it has been delivered."""
-        with self.joint.changed:
-            if number > self.joint.given.get(self._client.id, 0):
-                self._client.signals.append((number, key, value))
 
     def close_extras(self, **kwargs: Any) -> None:
         """Release the agents; the last client closes the environment."""

@@ -77,7 +77,6 @@ class EnvironmentServer:
             "environment": spec.fields,
             "roles": describe_roles(spec.roles),
             "metadata": {key: value for key, value in spec.made.metadata.items() if is_encodable(value)},
-            "free_arguments": settings.free_arguments,
             "vec": name,
             "versions": read_versions(),
             "limit": spec.made.limit,

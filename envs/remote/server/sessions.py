@@ -12,7 +12,6 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from paddock.envs.errors import ConfigError, require
-from paddock.envs.remote.offer import replace_arguments
 from paddock.envs.remote.server.joint import JointEnv, Unavailable
 from paddock.envs.remote.server.joint_vector import JointVectorEnv
 from paddock.envs.remote.server.session import Session
@@ -70,23 +69,20 @@ class Sessions:
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"invalid request of a session: {error!r}") from None
         require(min(num_envs, groups) >= 1, f"num_envs={num_envs} and groups={groups} must be >= 1")
-        id, world, arguments = asked.get("environment"), asked.get("world"), asked.get("arguments")
+        id, world = asked.get("environment"), asked.get("world")
         require(id == self._spec.id, f"{id} was requested, but this server has {self._spec.id}")
-        free = arguments is None or (world is None and self._settings.free_arguments)
-        require(free, "arguments are fixed by the server; start it with serve.free_arguments=true")
         rows = num_envs if world is None else 0  # a joint environment is reserved for its first client
         with self._lock:
             self._reserve(rows, sessions=1)
         try:
-            spec = self._spec if arguments is None else replace_arguments(self._spec, arguments)
-            layouts = self._layouts
+            spec, layouts = self._spec, self._layouts
             if agent_id_feature:
                 spec = dataclasses.replace(spec, agent_id_feature=True)
                 layouts = Layouts.of_seats(spec, spec.made.seats)
             if world is None:
                 venv = self._make(spec, num_envs, mode, groups)
             else:
-                venv = self._join(world, str(asked.get("client")), asked.get("agents") or [], mode)
+                venv = self._join(world, asked.get("agents") or [], mode)
             session = Session(venv, spec, layouts, self._settings.infos == "all")
         except BaseException:
             with self._lock:
@@ -151,7 +147,7 @@ class Sessions:
         self.rows += num_envs
         self._count += sessions
 
-    def _join(self, name: str, client: str, agents: Sequence[str], mode: AutoresetMode) -> JointVectorEnv:
+    def _join(self, name: str, agents: Sequence[str], mode: AutoresetMode) -> JointVectorEnv:
         """Return a client's agents in a joint environment, which is made for its first client.
 
         Raises:
@@ -164,7 +160,7 @@ class Sessions:
         good = agents and set(agents) <= set(known) and len(set(agents)) == len(agents)
         require(bool(good), f"agents={agents} must be distinct agents of {self._spec.id}: {', '.join(known)}")
         try:
-            return JointVectorEnv(self._joint_env(name), client, agents, mode)
+            return JointVectorEnv(self._joint_env(name), agents, mode)
         except VectorMisuse as error:
             if not self._are_away(name, agents):
                 raise

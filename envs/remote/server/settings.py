@@ -21,7 +21,6 @@ class ServerSettings:
     lease_s: Annotated[float, POSITIVE]
     drain_s: Annotated[float, Range("must be between 0 and 86400, a day", low=0, high=86400)]
     infos: Literal["all", "none"]
-    free_arguments: bool
 
     def __post_init__(self) -> None:
         check_fields(self)

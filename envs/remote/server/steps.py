@@ -7,11 +7,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from paddock.envs.remote.frames import MAX_SIGNAL, ArrayReader, Frame, Kind, count_rows, decode_rows, encode_frame
+from paddock.envs.remote.frames import ArrayReader, Frame, Kind, count_rows, decode_rows, encode_frame
 from paddock.envs.remote.server.joint_vector import JointVectorEnv
 from paddock.envs.remote.values import DecodeError, EncodeError, encode, find_unencodable
 from paddock.envs.spec import EnvSpec
-from paddock.envs.vector.contract import EnvError, VectorEnv, VectorMisuse
+from paddock.envs.vector.contract import EnvError, VectorEnv
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import are_whole, envs_of
 
@@ -64,12 +64,7 @@ class SessionEnvs:
 
     def execute(self, seq: int, frame: Frame, quiet: bool) -> bytes:
         """Execute an order other than a step; return its answer."""
-        match frame.kind:
-            case Kind.STATE:
-                return self._state(seq)
-            case Kind.SIGNAL:
-                return self._signal(seq, *frame.header[2:])
-        return self._start(seq, frame, quiet)
+        return self._state(seq) if frame.kind is Kind.STATE else self._start(seq, frame, quiet)
 
     def receive(self, step: PendingStep) -> bytes:
         """Return the outcome of a step."""
@@ -136,17 +131,6 @@ class SessionEnvs:
         chosen = {} if mask.all() else {"reset_mask": mask}
         observation, infos = self._venv.reset(seed=every, options={**options, **chosen})
         return rows, infos, observation
-
-    def _signal(self, seq: int, key: str, value: Any, number: int) -> bytes:
-        if len(encode(value)) > MAX_SIGNAL:
-            raise DecodeError(f"the value of a signal has more than {MAX_SIGNAL} bytes")
-        if not self._spec.made.takes_signals:
-            raise VectorMisuse(f"signal: {self._spec.id} takes no signals; add a method receive_signal(key, value)")
-        if self._joint is not None:
-            self._joint.signal(number, key, value)
-        else:
-            self._venv.call("receive_signal", key, value)
-        return encode_frame(Kind.OUTCOME, [seq, None, 0])
 
     def _state(self, seq: int) -> bytes:
         """Return the state of the environments after a replay."""

@@ -39,7 +39,6 @@ def settings(**changes: Any) -> ServerSettings:
         "lease_s": 60.0,
         "drain_s": 5.0,
         "infos": "all",
-        "free_arguments": False,
     }
     return ServerSettings(**(given | changes))
 
@@ -125,23 +124,9 @@ class Secretive(Counting):
         return *super().step(action)[:4], {"fine": 1, "myself": self}
 
 
-class Windy(Counting):
-    """Is pushed by what it is told, and says so."""
-
-    wind = 0.0
-
-    def receive_signal(self, key: str, value: Any) -> None:
-        self.wind = 3 * self.wind + float(np.sum(value["by"])) + len(key)
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        observation, *rest, info = super().step(action)
-        return observation + self.wind, *rest, info | {"wind": self.wind}
-
-
-for made in (Counting, ClearLastAction, Secretive, Windy):
+for made in (Counting, ClearLastAction, Secretive):
     gymnasium.register(f"{made.__name__}-v0", f"{__name__}:{made.__name__}", disable_env_checker=True)
 COUNTING = env_spec("Counting-v0")
-WINDY = env_spec("Windy-v0")
 STEPS = 9
 Hook = Callable[[int, int], None]
 
@@ -170,14 +155,6 @@ def play(venv: Any, hook: Hook = lambda t, k: None, steps: int = STEPS) -> str:
 def undisturbed_fixture() -> str:
     with closing(Serial(num_envs=N).make(COUNTING)) as venv:
         return play(venv)
-
-
-def call(venv: Any, key: str, value: Any) -> None:
-    venv.call("receive_signal", key, value)
-
-
-def signal(venv: Any, key: str, value: Any) -> None:
-    venv.signal(key, value)
 
 
 class Raw:

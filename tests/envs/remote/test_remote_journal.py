@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 from remote_servers import (  # noqa: F401
     COUNTING,
-    WINDY,
     N,
-    call,
     play,
     remote,
     serve_fixture,
-    signal,
     undisturbed_fixture,
 )
 from vector_cases import assert_same
@@ -68,27 +65,4 @@ def test_new_episodes_can_be_replayed_after_overlong_ones(serve: Any) -> None:
 
     with closing(remote(server.address, journal_mb=0.001).make(COUNTING)) as venv:
         assert_same(drive(venv, kill), expected)
-        assert venv.restarts == 1
-
-
-def test_replay_works_after_episodes_too_long_to_keep(serve: Any) -> None:
-    def drive(venv: Any, tell: Any, kill: Any = lambda: None) -> list[Any]:
-        venv.begin(5)
-        for _ in range(9):
-            venv.step(np.ones(N, np.int64))
-        tell(venv, "late", {"by": 1.0})
-        venv.begin(6)
-        kill()
-        return [venv.step(np.ones(N, np.int64))[0]]
-
-    with closing(Serial(num_envs=N).make(WINDY)) as here:
-        expected = drive(here, call)
-    server = serve(WINDY)
-
-    def kill() -> None:
-        server.close()
-        serve(WINDY, address=server.address)
-
-    with closing(remote(server.address, journal_mb=0.001).make(WINDY)) as venv:
-        assert_same(drive(venv, signal, kill), expected)
         assert venv.restarts == 1
