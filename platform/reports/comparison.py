@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from paddock.envs.errors import ConfigError, nearest, require
 
 from ..runs.folder import read_json
-from ..runs.identity import format_value
+from ..runs.identity import format_value, short_name
 from ..runs.results import read_columns
 from ..runs.state import find_runs, has_ended
 from . import statistics
@@ -218,7 +218,7 @@ def _collect(group: Sequence[ReportedRun], metric: str) -> TaskResult:
         steps, values = columns["step"][finite].astype(int).tolist(), columns[metric][finite].tolist()
         seeds.append(SeedResult(int(run.config.get("seed", 0)), steps, values, digest))
     first = group[0]
-    registered = gymnasium.registry.get(str(first.settings.get("env.id")))
+    registered = gymnasium.registry.get(short_name(str(first.settings.get("env.id"))))
     robot = registered is not None and "mujoco" in str(registered.entry_point)
     packages = read_json(first.path / "provenance.json").get("packages") or {}
     return TaskResult(first.env, first.settings, metric, packages.get("mujoco") if robot else None, seeds)
