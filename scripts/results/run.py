@@ -103,7 +103,7 @@ def check_configuration(row: Row) -> None:
     now = json.loads(json.dumps(experiment_settings(config) | {"budget.steps": config["budget"]["steps"]}))
     stored = json.loads(row.file.read_text())
     then = stored["results"][0]["settings"] | {"budget.steps": stored["row"]["steps"]}
-    changed = sorted(key for key, value in then.items() if now.get(key) != value)  # later keys have neutral defaults
+    changed = sorted(key for key in now.keys() & then.keys() if now[key] != then[key])  # keys may be added or removed
     what = f"{row.file.name} was played with another configuration ({', '.join(changed)})"
     require(not changed, f"{what}; delete the file and its runs to play the row again")
 
