@@ -8,6 +8,7 @@ check=true writes nothing, and fails if the page is not what would be written.
 import hashlib
 import json
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,7 +121,7 @@ def render(played: Sequence[Played], missing: Sequence[Row]) -> str:
             alt = f"Evaluation return over environment steps: {title}"
             parts += [f"![{alt}](images/{picture(family).name})\n", tabulate(shown)]
         absent = [f"`{row.name}`" for row in missing if row.family == family]
-        parts += [f"Not played yet: {', '.join(absent)}.\n"] * bool(absent)
+        parts += [textwrap.fill(f"Not played yet: {', '.join(absent)}.", 120) + "\n"] * bool(absent)
     parts.append(
         "The bold line is the IQM of the evaluations during training, the band its 95 % interval; thin lines are "
         "seeds.\nDashed lines are published scores, drawn up to their number of steps.\n"

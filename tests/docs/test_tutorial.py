@@ -75,7 +75,8 @@ def shrink(words: list[str]) -> list[str]:
     if "slurm" in said:
         return [*words, "dry_run=true"]
     words = [
-        re.sub(r"^seed=range\((\d+),.*", lambda seeds: f"seed={seeds[1]},{int(seeds[1]) + 1}", word) for word in words
+        re.sub(r"^seed=range\((\d+),.*", lambda seeds: f"seed=range({seeds[1]},{int(seeds[1]) + 3})", word)
+        for word in words
     ]
     words = [
         re.sub(r"^(algo.learning_rate=[^,()]*),.*", r"\1", word) for word in words if word != "hydra/launcher=local"
