@@ -21,9 +21,9 @@ from paddock.envs.spaces.legal import MASK, sample_legal
 from paddock.envs.spaces.views import select
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import VectorEnv
-from paddock.envs.vector.recipes import Form, Multiprocess, Native, Serial, Vec
+from paddock.envs.vector.recipes import Form, MuJoCo, Multiprocess, Native, Serial, Vec
 
-Layout = Serial | Multiprocess | Native
+Layout = Serial | Multiprocess | Native | MuJoCo
 
 ROUNDS, ROUND_S = 3, 0.2  # benchmark rounds, and seconds per layout and round
 SIMPLER = 0.97  # relative speed at which serial is preferred to worker processes
@@ -76,7 +76,11 @@ class Auto(Vec):
             except ConfigError as error:
                 report(f"vec=auto: no worker processes: {error}")
                 layouts = [Serial(num_envs=self.num_envs)]
-        if elsewhere or len(layouts) == 1:
+        layouts += self._mujoco(spec)
+        if elsewhere:
+            inline = [one for one in layouts if not isinstance(one, Multiprocess)]
+            layouts = [one for one in inline if isinstance(one, Serial) or one.threads == 1]
+        if len(layouts) == 1:
             remarks = ["worker processes already use all cores"] if elsewhere else []
             report(f"vec=auto: {describe_layout(layouts[0], *remarks)}")
             return as_section(layouts[0])
@@ -93,6 +97,15 @@ class Auto(Vec):
         registers = -(-self.num_envs // describe(task.name).lanes)
         counts = sorted({1, min(usable_cores(), registers)})
         return [Native(num_envs=self.num_envs, threads=count) for count in counts]
+
+    def _mujoco(self, spec: EnvSpec) -> list[Layout]:
+        """Return the batched layouts of a MuJoCo robot, with one thread and with one per core."""
+        try:
+            MuJoCo(num_envs=1, threads=1).check(spec)
+        except ConfigError:
+            return []
+        counts = sorted({1, min(usable_cores(), self.num_envs)})
+        return [MuJoCo(num_envs=self.num_envs, threads=count) for count in counts]
 
 
 def _find_native(spec: EnvSpec) -> NativeTask | None:
@@ -126,8 +139,9 @@ def describe_layout(layout: Layout, *remarks: str) -> str:
     """Return a layout's name, with remarks in parentheses, such as "native (1 thread)"."""
     if isinstance(layout, Serial):
         name = "serial"
-    elif isinstance(layout, Native):
-        name, remarks = "native", (f"{layout.threads} thread{'s' * (layout.threads != 1)}", *remarks)
+    elif isinstance(layout, Native | MuJoCo):
+        name = type(layout).__name__.lower()
+        remarks = (f"{layout.threads} thread{'s' * (layout.threads != 1)}", *remarks)
     else:
         name, remarks = "multiprocess", (f"{layout.processes} worker{'s' * (layout.processes != 1)}", *remarks)
     return f"{name} ({'; '.join(remarks)})" if remarks else name

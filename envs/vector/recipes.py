@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 from gymnasium.vector import AutoresetMode
 
-from paddock.envs.errors import require
+from paddock.envs.errors import ConfigError, provide, require
 from paddock.envs.machine import usable_cores
 from paddock.envs.making import JAX_LIBRARIES
+from paddock.envs.mujoco.robots import find_robot
 from paddock.envs.native.settings import native_task
 from paddock.envs.ranges import Range, check_fields
 from paddock.envs.spec import EnvSpec
@@ -225,6 +226,24 @@ class Native(Vec):
         from paddock.envs.native.vector import NativeVectorEnv
 
         return NativeVectorEnv(native_task(spec), self.num_envs, threads=self.threads, **form)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MuJoCo(Vec):
+    """Gymnasium's MuJoCo robots, version 5, stepped together by `mujoco.batch`; results equal those of `Serial`."""
+
+    threads: Annotated[int, Range("must be at most 1024, or 0 for one per core", low=0, high=1024)]
+    seeded_slots = True
+
+    def make(self, spec: EnvSpec, **form: Unpack[Form]) -> VectorEnv:
+        """Build the simulations; see `Vec.make`."""
+        find_robot(spec)
+        try:
+            from paddock.envs.mujoco.vector import MuJoCoVectorEnv  # needs the package
+        except ImportError as error:
+            remedy = f"pip uninstall -y mujoco; {provide(error)}"
+            raise ConfigError(f"vec=mujoco needs mujoco>=3.17,<4 ({error}); {remedy}") from error
+        return MuJoCoVectorEnv(spec, self.num_envs, self.threads, **form)
 
 
 def largest_divisor(number: int, limit: int) -> int:

@@ -76,10 +76,10 @@ def find_changes(experiment: Experiment) -> list[str]:
 def _computes_differently(target: str, experiment: Experiment) -> bool:
     """Return whether a vector environment gives other results than the environment itself."""
     from paddock.envs.native.settings import native_task  # slow to import
-    from paddock.envs.vector import Auto, Multiprocess, Native, Remote, Serial
+    from paddock.envs.vector import Auto, MuJoCo, Multiprocess, Native, Remote, Serial
 
     vec = resolve(target, "vec._target_")
-    exact = vec in (Serial, Multiprocess, Remote, Auto) or (
+    exact = vec in (Serial, Multiprocess, MuJoCo, Remote, Auto) or (
         vec is Native and native_task(experiment.algorithm.env).exact
     )
     return not exact

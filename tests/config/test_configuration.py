@@ -53,6 +53,7 @@ NEEDED = {  # what an option cannot do without
     "vec=envpool": ["algo=ppo"],
     "vec=gymnasium": ["algo=ppo"],
     "vec=jax": ["env=gymnax"],
+    "vec=mujoco": ["env=mujoco"],
     "vec=remote": ["algo=ppo", "vec.address={served}"],
     "vec=vector": ["algo=ppo", "vec.target=paddock.envs.tasks.cartpole.CartPoleVector"],
 }

@@ -1,0 +1,1 @@
+"""Gymnasium's MuJoCo robots stepped in batches for `vec=mujoco`."""
