@@ -1,8 +1,8 @@
-"""Centred-rank evolution strategy (Salimans et al. 2017, arXiv:1703.03864).
+"""Evolution strategies (Salimans et al. 2017, arXiv:1703.03864), with a choice of search distribution and update.
 
-Each iteration perturbs the mean parameters by mirrored pairs of noise vectors, plays episodes with every perturbed
-member on the pool, and moves the mean along the noise weighted by the members' ranks. Workers receive only keys of the
-noise and return only scalars.
+Each iteration samples members around the mean parameters, plays episodes with every member on the pool, and updates
+the strategy from the members' returns. Workers receive only keys of the noise, where the strategy allows it, and
+return only scalars.
 """
 
 import logging
@@ -16,20 +16,20 @@ from paddock.algos.common.divergence import OBSERVATION_REMEDY
 from paddock.algos.common.interrupts import Interrupted, Interrupts, Unfinished
 from paddock.algos.common.keys import Stream, keyed_generator
 from paddock.algos.common.timing import Clock, worker_times
-from paddock.algos.evolution.gradient import Decay, EvaluationLost
-from paddock.algos.evolution.optimizers import OPTIMIZERS, OptimizerName, restore, state_of
-from paddock.algos.evolution.population import EpisodeCap, Problem, SearchDistribution, play_members
-from paddock.algos.evolution.strategy import (
+from paddock.algos.evolution.generation import (
     Generation,
     PairsPerTask,
     PopulationSize,
-    check_strategy,
+    check_generation,
     count_useful_workers,
-    es_update,
     play_evaluation,
     play_population,
     report_lost,
+    update,
 )
+from paddock.algos.evolution.population import EpisodeCap, Problem, play_members
+from paddock.algos.evolution.ranks import EvaluationLost
+from paddock.algos.evolution.strategies.protocol import StrategySettings, restored, state_of
 from paddock.algos.learning.episode_metrics import format_evaluation, mean_env_metrics, summarize
 from paddock.algos.learning.episodes import Moments
 from paddock.algos.learning.flow import run_job
@@ -57,14 +57,7 @@ class ES:
     pool: Pool
     seed: int
     population: PopulationSize
-    sigma: Annotated[float, Range("must be positive and at most 1e6; try 0.1", above=0, high=1e6)]
-    sigma_decay: Decay
-    sigma_floor: float
-    optimizer: OptimizerName
-    learning_rate: Annotated[float, Range("must be positive and at most 1e6; try 0.01", above=0, high=1e6)]
-    learning_rate_decay: Decay
-    learning_rate_floor: float
-    weight_decay: NonNegativeFloat
+    strategy: StrategySettings
     hidden_sizes: HiddenSizes
     activation: Activation
     agent_id_feature: bool
@@ -105,9 +98,8 @@ class ES:
             observation_sampling=self.observation_sampling if self.normalize_observations else 0.0,
         )
         initial = keyed_generator(self.seed, Stream.INITIAL).standard_normal(size)
-        self.mean = self.initial_std * initial  # [P] float64
-        self.best_mean = self.mean.copy()
-        self.ascent = OPTIMIZERS[self.optimizer](size)
+        self.search = self.strategy.start(self.initial_std * initial, self.population)
+        self.best_mean = self.search.mean
         self.observed = Moments.zero(mlp.sizes[0])
         self.best_observed = self.observed
         self._interrupts = Interrupts()
@@ -118,20 +110,18 @@ class ES:
         self.pool.ask(count_useful_workers(self))
         while True:
             clock.lap("loop")
+            members = self.search.sample(self.problem.noise(self.iteration))
             normalizer = self._normalizer(self.observed)
-            job = play_population(
-                self, self.problem, self.mean, self.ascent.updates, self.iteration, normalizer=normalizer
-            )
+            job = play_population(self, self.problem, members, self.iteration, normalizer=normalizer)
             generation = run_job(self.pool, play_members, job)
             self._report_lost(generation)
             clock.lap("wait")
             returns, lengths = generation.returns, generation.lengths
-            result = es_update(self, generation, self.mean, self.ascent)
-            self.mean, self.ascent = self.mean + result.update, result.optimizer
+            self.search, strategy_metrics = update(self.search, generation)
             self._update_normalization(generation.moments)
             self.iteration += 1
             self.step += int(lengths.sum())
-            kept, size = np.isfinite(returns), np.sum(self.mean**2)
+            kept = np.isfinite(returns)
             metrics = {
                 "iteration": self.iteration,
                 "step": self.step,
@@ -140,10 +130,7 @@ class ES:
                 "train/return_min": float(np.nanmin(returns)),
                 "train/length_mean": float(lengths[kept].mean() / self.episodes_per_member),
                 **mean_env_metrics("train", self.env.metrics, generation.env_metrics),
-                "es/sigma": generation.sigma,
-                "es/learning_rate": result.rate,
-                "es/gradient_norm": float(np.sqrt(np.sum(result.gradient**2))),
-                "es/update_ratio": float(np.sqrt(np.sum(result.update**2) / size)) if size else 0.0,
+                **strategy_metrics,
                 "es/lost_members": int((~kept).sum()),
                 "system/retries": sum(end.attempts - 1 for end in generation.ends),
             }
@@ -166,8 +153,7 @@ class ES:
         return {
             "iteration": self.iteration,
             "step": self.step,
-            "mean": self.mean,
-            "optimizer": state_of(self.ascent),
+            "strategy": state_of(self.search),
             "observed": vars(self.observed),
             "best": {
                 "return": self.best_return,
@@ -180,7 +166,7 @@ class ES:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state, whose shapes the checkpoint has compared with `state_dict()`."""
         self.iteration, self.step = int(state["iteration"]), int(state["step"])
-        self.mean, self.ascent = state["mean"], restore(self.optimizer, state["optimizer"])
+        self.search = restored(self.search, state["strategy"])
         self.observed = Moments(**state["observed"])
         self.best_return, self.best_mean = float(state["best"]["return"]), state["best"]["mean"]
         self.best_observed = Moments(**state["best"]["observed"])
@@ -210,7 +196,7 @@ class ES:
         """Return the mean policy: the last one, or the best evaluated one; raise ConfigError if there is none yet."""
         known = which == "last" or self.best_return > float("-inf")
         require(known, "which=best is not known before the first evaluation; use which=last")
-        mean, observed = (self.mean, self.observed) if which == "last" else (self.best_mean, self.best_observed)
+        mean, observed = (self.search.mean, self.observed) if which == "last" else (self.best_mean, self.best_observed)
         return FlatPolicy(self.problem.mlp, mean.astype(np.float32), self._normalizer(observed))
 
     def initial_policy(self) -> InitialPolicy:
@@ -221,8 +207,9 @@ class ES:
         """Initialize the mean from a policy; see `TakesPolicy`."""
         clip = self.observation_clip if self.normalize_observations else None
         initial = initial.for_policy("")
-        self.mean = initial.apply_to(self.problem.mlp, self.mean.astype(np.float32), clip).astype(np.float64)
-        self.best_mean = self.mean.copy()
+        mean = initial.apply_to(self.problem.mlp, self.search.mean.astype(np.float32), clip).astype(np.float64)
+        self.search = self.strategy.start(mean, self.population)
+        self.best_mean = mean
         if initial.seen is not None:
             self.observed = self.best_observed = Moments(*initial.seen)
 
@@ -232,15 +219,15 @@ class ES:
         return {
             "actors": f"{self.vec.num_envs} environments per worker task",
             "learners": "1, in this process, on the CPU",
-            "members": f"{self.population} ({self.population // 2} mirrored pairs), "
-            f"enough for {count_useful_workers(self)} workers",
+            "strategy": type(self.search).__name__,
+            "members": f"{self.population}, enough for {count_useful_workers(self)} workers",
             "policy": f"{sizes} {self.activation}, {self.problem.mlp.num_parameters:,} parameters, "
             f"{self.problem.mlp.describe_actions()} actions",
         }
 
     def _check(self) -> None:
         check_fields(self)
-        check_strategy(self, "es")
+        check_generation(self, "es")
 
     def _normalizer(self, observed: Moments) -> Normalizer | None:
         if not self.normalize_observations:
@@ -277,16 +264,16 @@ class ES:
         evaluation, seconds = self._evaluate_mean()
         if evaluation and evaluation["eval/return_mean"] > self.best_return:
             self.best_return, self.best_iteration = evaluation["eval/return_mean"], self.iteration
-            self.best_mean, self.best_observed = self.mean.copy(), self.observed
+            self.best_mean, self.best_observed = self.search.mean, self.observed
         return evaluation, seconds
 
     def _evaluate_mean(self) -> tuple[dict[str, float], float]:
         """Return the metrics of the mean policy, and the seconds that workers computed; a signal raises Interrupted."""
-        mean, normalizer = self.mean.astype(np.float32), self._normalizer(self.observed)
-        distribution = SearchDistribution(self.problem, self.iteration, mean, None, normalizer)
+        normalizer = self._normalizer(self.observed)
+        job = play_evaluation(self, self.problem, self.search.mean, self.iteration, normalizer=normalizer)
         description = format_evaluation(self.env, self.iteration, self.eval_episodes, self.eval_max_steps)
         with self._interrupts.waiting(description):
-            played, ends = run_job(self.pool, play_members, play_evaluation(self, distribution))
+            played, ends = run_job(self.pool, play_members, job)
         for end in ends:
             if end.error is not None:
                 log.warning("an evaluation task failed: %s: %s", type(end.error).__name__, end.error)

@@ -10,7 +10,7 @@ the slowest. All randomness is keyed, so results do not depend on the order in w
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,19 +18,14 @@ from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, episode_seed, keyed_generator
 from paddock.algos.common.timing import WorkClock
-from paddock.algos.evolution.gradient import Decay
+from paddock.algos.evolution.generation import PairsPerTask, PopulationSize, check_generation, count_useful_workers
 from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, EvaluationResult, Proposal, StepResult
 from paddock.algos.evolution.niche import Niche
 from paddock.algos.evolution.optimizers import Adam
 from paddock.algos.evolution.population import EpisodeCap, Problem, play_members
 from paddock.algos.evolution.reproduction import Reproduction
 from paddock.algos.evolution.side_by_side import learn_side_by_side
-from paddock.algos.evolution.strategy import (
-    PairsPerTask,
-    PopulationSize,
-    check_strategy,
-    count_useful_workers,
-)
+from paddock.algos.evolution.strategies.openai import Decay, OpenAISettings
 from paddock.algos.evolution.transfer import compete
 from paddock.algos.learning.episode_metrics import cut_metric
 from paddock.algos.learning.flow import ConcurrentJobs
@@ -106,7 +101,9 @@ class POET:
         self.mlp = MLP.for_spaces(
             self.env.observations, self.env.spaces[1], as_sizes(self.hidden_sizes), self.activation
         )
-        self.jobs = AgentJobs(self)
+        names = [one.name for one in fields(OpenAISettings) if one.name != "optimizer"]
+        strategy = OpenAISettings(optimizer="adam", **{name: getattr(self, name) for name in names})
+        self.jobs = AgentJobs(self, strategy)
         self.reproduction = Reproduction(self.jobs, self)
         initial = keyed_generator(self.seed, Stream.INITIAL).standard_normal(self.mlp.num_parameters)
         self._first = self.initial_std * initial  # agent of the first niche
@@ -333,7 +330,7 @@ class POET:
 
     def _check(self) -> None:
         check_fields(self)
-        check_strategy(self, "poet")
+        check_generation(self, "poet")
         low, high = self.criterion_low, self.criterion_high
         require(low <= high, f"criterion_low={low} must not be above criterion_high={high}")
 

@@ -6,17 +6,11 @@ from typing import Literal
 
 import numpy as np
 
+from paddock.algos.evolution.generation import GenerationSettings, play_evaluation, play_population, report_lost, update
 from paddock.algos.evolution.niche import Niche
-from paddock.algos.evolution.optimizers import Adam
-from paddock.algos.evolution.population import SearchDistribution
-from paddock.algos.evolution.strategy import (
-    Floats,
-    StrategySettings,
-    es_update,
-    play_evaluation,
-    play_population,
-    report_lost,
-)
+from paddock.algos.evolution.optimizers import SGD, Adam
+from paddock.algos.evolution.strategies.openai import OpenAI, OpenAISettings
+from paddock.algos.evolution.strategies.protocol import Floats
 from paddock.algos.learning.episode_metrics import count_cut
 from paddock.algos.learning.flow import Job
 
@@ -76,28 +70,32 @@ def best_candidate(candidates: Iterable[Candidate]) -> Candidate:
 class AgentJobs:
     """Factory of agents' jobs: ES steps, evaluations and transfer attempts."""
 
-    settings: StrategySettings
+    settings: GenerationSettings
+    strategy: OpenAISettings
 
     def step(
         self, niche: Niche, mean: Floats, adam: Adam, iteration: int, proposal: Proposal = "adam"
     ) -> Job[StepResult]:
         """Take one step of the evolution strategy in a niche, from `mean` [P]."""
-        job = play_population(self.settings, niche.problem, mean, adam.updates, iteration, niche_index=niche.number)
-        generation = yield from job
+        optimizer = adam if proposal == "adam" else SGD(np.zeros(mean.size), adam.updates)
+        agent = OpenAI(self.strategy, mean, optimizer)
+        members = agent.sample(niche.problem.noise(iteration, niche.number))
+        generation = yield from play_population(
+            self.settings, niche.problem, members, iteration, niche_index=niche.number
+        )
         report_lost(generation.ends, f"a step in niche {niche.number}")
         steps = int(generation.lengths.sum())
         if generation.lost:
             return StepResult(mean, adam, steps, float("nan"))
-        result = es_update(self.settings, generation, mean, adam, plain=proposal == "sgd")
-        assert isinstance(result.optimizer, Adam)
-        return StepResult(mean + result.update, result.optimizer, steps, float(np.nanmean(generation.returns)))
+        after, _ = update(agent, generation)
+        adam = after.optimizer if isinstance(after.optimizer, Adam) else adam
+        return StepResult(after.mean, adam, steps, float(np.nanmean(generation.returns)))
 
     def score(self, niche: Niche, mean: Floats, iteration: int) -> Job[EvaluationResult]:
         """Evaluate an agent; all agents in a niche and an iteration play the same episodes."""
-        distribution = SearchDistribution(
-            niche.problem, iteration, mean.astype(np.float32), None, niche_index=niche.number
+        played, ends = yield from play_evaluation(
+            self.settings, niche.problem, mean, iteration, niche_index=niche.number
         )
-        played, ends = yield from play_evaluation(self.settings, distribution)
         report_lost(ends, f"an evaluation in niche {niche.number}")
         kept, steps = played.returns[np.isfinite(played.returns)], int(played.lengths.sum())
         cut = count_cut(played.lengths, niche.problem.eval_max_steps, niche.problem.env)

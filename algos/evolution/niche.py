@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.evolution.gradient import centred_ranks
 from paddock.algos.evolution.optimizers import Adam
 from paddock.algos.evolution.population import Problem
+from paddock.algos.evolution.ranks import centred_ranks
 from paddock.envs.family import Encoding
 
 Floats = NDArray[np.float64]

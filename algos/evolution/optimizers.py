@@ -1,8 +1,8 @@
 """Optimizers of evolution strategies, immutable: Adam, SGD with momentum, ClipUp; OPTIMIZERS registers them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, Self
+from dataclasses import dataclass
+from typing import Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,16 +83,6 @@ OPTIMIZERS: Mapping[OptimizerName, Callable[[int], Optimizer]] = {
     "sgd": lambda size: SGD(np.zeros(size), 0),
     "clipup": lambda size: ClipUp(np.zeros(size), 0),
 }
-
-
-def state_of(optimizer: Optimizer) -> dict[str, Any]:
-    """Return an optimizer's arrays and counter, for `restore`."""
-    return vars(optimizer).copy()
-
-
-def restore(name: OptimizerName, state: Mapping[str, Any]) -> Optimizer:
-    """Restore an optimizer from the result of `state_of`."""
-    return replace(OPTIMIZERS[name](0), **state)  # type: ignore[type-var]
 
 
 def _norm(vector: Floats) -> float:

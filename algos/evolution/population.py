@@ -1,7 +1,7 @@
-"""ES tasks on a worker, which rebuilds noise from keys: sample members of a search distribution and play episodes."""
+"""Tasks of evolution strategies on a worker: rebuild members, from the keys of their noise, and play episodes."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -10,8 +10,9 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from paddock.algos.common.keys import PhiloxNoise, Stream, episode_seed, keyed_generator
+from paddock.algos.evolution.strategies.protocol import Gaussian, Members, Noise
+from paddock.algos.learning import players
 from paddock.algos.learning.episodes import Episodes, Moments
-from paddock.algos.learning.players import Members
 from paddock.algos.learning.policy_episodes import NativePlayer
 from paddock.algos.multiagent.episodes import play_episodes
 from paddock.algos.networks.flat import MLP, Population
@@ -40,52 +41,53 @@ class Problem:
     eval_max_steps: int  # step limit of evaluation episodes
     observation_sampling: float  # share of pairs whose observations update the normalization; 0: none
 
-    @property
-    def noise(self) -> PhiloxNoise:
-        """The noise source, which gives the same vectors on every machine."""
-        return PhiloxNoise(self.seed, self.mlp.num_parameters)
+    def noise(self, iteration: int, niche_index: int = 0) -> Noise:
+        """Return the noise of an iteration, the same on every machine."""
+        source = PhiloxNoise(self.seed, self.mlp.num_parameters)
+        return lambda index: source(iteration, niche_index << 32 | index)
 
 
 @dataclass(frozen=True)
 class SearchDistribution:
-    """Gaussian from which an iteration's members are sampled."""
+    """Members of an iteration, or the one policy that it evaluates."""
 
     problem: Problem
     iteration: int
-    mean: NDArray[np.float32]  # [P]
-    sigma: float | None  # None: evaluate the mean only
+    members: Gaussian | Members
     normalizer: Normalizer | None = None
     niche_index: int = 0  # gives concurrent searches of one run independent samples
+    evaluation: bool = False  # play evaluation episodes with the first member
 
     def key(self, index: int) -> int:
         """Return the key of a sample that is unique in this iteration, among all niches."""
         return self.niche_index << 32 | index
 
+    @property
+    def noise(self) -> Noise:
+        """The noise of the members."""
+        return self.problem.noise(self.iteration, self.niche_index)
+
+    def load(self, index: int) -> NDArray[np.float32]:
+        """Return the parameters [P] of a member."""
+        return self.members.member(index, self.noise)
+
 
 def play_members(task: tuple[Broadcast[SearchDistribution], int, int]) -> Any:
-    """Run `play_pairs`, or `play_mean` if there is no sigma, for start..stop-1 on a worker."""
+    """Run `play_pairs`, or `play_mean` for an evaluation, for start..stop-1 on a worker."""
     shared, start, stop = task
-    return (play_mean if shared.value.sigma is None else play_pairs)(shared.value, start, stop)
+    return (play_mean if shared.value.evaluation else play_pairs)(shared.value, start, stop)
 
 
 def play_pairs(
     distribution: SearchDistribution, start: int, stop: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], list[Moments], NDArray[np.float64]]:
-    """Play the mirrored pairs start..stop-1, both signs in the same episodes, so that a lost worker loses whole pairs.
+    """Play the pairs start..stop-1, the members 2k and 2k + 1 in the same episodes, so that a worker loses whole pairs.
 
     Return mean returns [n, 2], summed lengths [n, 2], the moments of the sampled pairs in order, and environment
     metrics [n, 2, episodes, M].
     """
-    problem, sigma = distribution.problem, distribution.sigma
-    assert sigma is not None
-    noise = _workspaces.of(problem).noise
-    episodes = problem.episodes_per_member
-    members = [(pair, sign) for pair in range(start, stop) for sign in (1, -1)]
-    jobs = [(m, members[m][0], k) for m in range(len(members)) for k in range(episodes)]
-
-    def load(m: int) -> NDArray[np.float32]:
-        pair, sign = members[m]
-        return distribution.mean + np.float32(sign * sigma) * noise(distribution.iteration, distribution.key(pair))
+    problem, episodes = distribution.problem, distribution.problem.episodes_per_member
+    jobs = [(m, m // 2, k) for m in range(2 * start, 2 * stop) for k in range(episodes)]
 
     def observed(pair: int) -> bool:
         if problem.observation_sampling in (0.0, 1.0):
@@ -98,7 +100,7 @@ def play_pairs(
         for _, pair, k in jobs
     ]
     observe = [observed(pair) for _, pair, _ in jobs]
-    played = _play(distribution, load, [m for m, _, _ in jobs], seeds, problem.episode_cap, observe)
+    played = _play(distribution, 2 * start, [m for m, _, _ in jobs], seeds, problem.episode_cap, observe)
     shape = (stop - start, 2, episodes)
     moments = [sample for sample in played.moments if sample is not None]
     returns, lengths = played.returns.reshape(shape).mean(axis=2), played.lengths.reshape(shape).sum(axis=2)
@@ -106,30 +108,31 @@ def play_pairs(
 
 
 def play_mean(distribution: SearchDistribution, first: int, last: int) -> Episodes:
-    """Play episodes first..last-1 of the mean's evaluation."""
+    """Play episodes first..last-1 of an evaluation."""
     problem = distribution.problem
     keys = [distribution.key(k) for k in range(first, last)]
     seeds = [episode_seed(problem.seed, Stream.EVALUATION, distribution.iteration, key) for key in keys]
-    return _play(distribution, lambda _: distribution.mean, [0] * len(seeds), seeds, problem.eval_max_steps)
+    return _play(distribution, 0, [0] * len(seeds), seeds, problem.eval_max_steps)
 
 
 def _play(
     distribution: SearchDistribution,
-    load: Callable[[int], NDArray[np.float32]],
+    first: int,
     member: list[int],
     seeds: list[int],
     cap: int | None,
     observe: Sequence[bool] = (),
 ) -> Episodes:
-    """Play episode e with the parameters load(member[e]); members are numbered from 0."""
+    """Play episode e with the parameters of member[e]; the members are consecutive, from `first` on."""
     problem = distribution.problem
     workspace = _workspaces.of(problem)
     if workspace.native is not None:
-        loaded = [load(m) for m in range(max(member, default=-1) + 1)]
+        loaded = [distribution.load(m) for m in range(first, max(member, default=first - 1) + 1)]
         parameters = np.array(loaded, np.float32).reshape(-1, problem.mlp.num_parameters)
-        return workspace.native.play(parameters, member, distribution.normalizer, seeds, cap=cap, observe=observe)
+        rows = [m - first for m in member]
+        return workspace.native.play(parameters, rows, distribution.normalizer, seeds, cap=cap, observe=observe)
     try:
-        members = Members(workspace.population, lambda e: load(member[e]), distribution.normalizer)
+        members = players.Members(workspace.population, lambda e: distribution.load(member[e]), distribution.normalizer)
         assert workspace.venv is not None
         options: dict[str, Any] = {"observe": observe, "metrics": problem.env.metrics}
         return play_episodes(workspace.venv, problem.env, members, seeds, cap=cap, **options)
@@ -140,10 +143,9 @@ def _play(
 
 
 class _Workspace:
-    """Environments, networks and noise of one problem; results do not depend on their previous use."""
+    """Environments and networks of one problem; results do not depend on their previous use."""
 
     def __init__(self, problem: Problem) -> None:
-        self.noise = problem.noise
         self.native = NativePlayer.of(problem.vec, problem.env, problem.mlp.network)
         self.venv: VectorEnv | None = None
         if self.native is None:

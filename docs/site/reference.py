@@ -13,7 +13,10 @@ from paddock.config.vocabulary import USUAL
 CONF = Path(__file__).resolve().parents[2] / "conf"
 PAGES = {  # page of docs/reference/config/ -> its first sentence, and files of conf/
     "run": ("every key that is not in a group: seed, budget, run folder, checkpoints", ["config.yaml", "serve.yaml"]),
-    "algo": ("every key of each algorithm, `algo=NAME`", ["algo/*.yaml"]),
+    "algo": (
+        "every key of each algorithm, `algo=NAME`, and of the strategies of ES, `algo/strategy=NAME`",
+        ["algo/*.yaml", "algo/strategy/*.yaml"],
+    ),
     # The families of POET have other keys than environments, and are complete.
     "env": (
         "every key of each environment, `env=NAME`; the tables after the first show only rows that differ from it",

@@ -44,7 +44,7 @@ def call_checked(path: str, function: Callable[..., Any], settings: Section, **e
 
 
 def _split(path: str, section: Section) -> tuple[Callable[..., Any], dict[str, Any]]:
-    require(isinstance(section, Mapping), f"{path}={section!r} is not a mapping; choose an option of the group")
+    require(isinstance(section, Mapping), f"{path}={section!r} is not a mapping; write {path.replace('.', '/')}=OPTION")
     target = section.get("_target_")
     what = f"{path} has no _target_; set it to a class, such as `_target_: my_package.es.MyES`"
     if path.startswith("track."):
@@ -68,10 +68,13 @@ def _check(
     at, values = f"{path}." if path else "", {}
     for name, value in settings.items():
         if name not in known and not (open_ended and name not in offered):
-            usual = [key for key in known if f"{at}{key}" in find_usual(str(name))]
+            meant = [key.removeprefix(at) for key in find_usual(str(name)) if key.startswith(at)]
+            usual = [key for key in meant if key.partition(".")[0] in known]
             what = f"{at}{name} is not a key of {path or 'the configuration'}"
-            raise ConfigError(f"{what}; {nearest([*usual, str(name)][0], known)}")
+            raise ConfigError(f"{what}; {nearest([*usual, str(name)][0], [*usual, *known])}")
         require(value != "???", f"{at}{name} has no value; set {at}{name}=...")
+        if getattr(hints.get(name), "_is_protocol", False):  # the parameter's own section
+            value = build(f"{at}{name}", value)
         # YAML parses 1e6 as a float.
         if isinstance(value, float) and value.is_integer() and not _fits(value, hints.get(name)):
             value = int(value)

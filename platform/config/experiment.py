@@ -212,7 +212,13 @@ def build_mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:
 
 def packages(config: Mapping[str, Any]) -> set[str]:
     """Return the packages that workers need to import."""
-    sections = [config["algo"], config["algo"].get("member"), config["env"], config["vec"]]
+    sections = [
+        config["algo"],
+        config["algo"].get("member"),
+        config["algo"].get("strategy"),
+        config["env"],
+        config["vec"],
+    ]
     sections += config["env"].get("wrappers", ())
     paths = [section.get("_target_") for section in sections if isinstance(section, dict)]
     paths += [env_name(config).rpartition(":")[0]]

@@ -73,7 +73,9 @@ def read_option(file: str, folders: Sequence[Path]) -> Option:
     for entry in document.get("defaults", []):
         if isinstance(entry, dict):
             ((group, option),) = entry.items()
-            selected += [f"{re.sub(r'override |@.*', '', group).removeprefix('/')}={option}"] if option else []
+            group = re.sub(r"override |@.*", "", group)
+            within = "" if group.startswith("/") or folder == Path() else f"{folder}/"
+            selected += [f"{within}{group.removeprefix('/')}={option}"] if option else []
         elif entry != "_self_":
             rows |= read_option(f"{folder}/{entry}.yaml", folders).rows
     prefix = "" if folder == Path() or "@package _global_" in text else str(folder).replace("/", ".")

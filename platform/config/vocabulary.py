@@ -27,7 +27,7 @@ def suggest_key(key: str, known: Iterable[str]) -> str | None:
     known = [other for other in known if not _name(other).startswith("_")]
     section, _, name = key.rpartition(".")
     same = [other for other in known if _name(other) == name]
-    here = [other for other in known if not section or _section(other) == section]
+    here = [other for other in known if not section or f"{other}.".startswith(f"{section}.")]
     misspelled = closest(key, same) if section and section not in known else None  # the section is
     usual = [other for other in find_usual(name) if other in known and other != section]
     near = closest(name, map(_name, here))

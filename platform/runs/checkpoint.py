@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 State = dict[str, Any]
 
-FORMAT = 3  # of checkpoints and run folders; raised when older runs cannot be resumed
+FORMAT = 4  # of checkpoints and run folders; raised when older runs cannot be resumed
 FULL = (errno.ENOSPC, errno.EDQUOT)
 PLAIN = "plain"  # archive entry: the state as JSON, with names instead of arrays
 VERSION = "format"

@@ -152,7 +152,7 @@ def test_a_lost_pair_leaves_the_others_and_losing_all_leaves_the_agent() -> None
 def test_an_episode_without_a_return_counts_for_no_score(
     returns: list[float], score: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def play(*_: Any) -> Job[Any]:
+    def play(*_: Any, **__: Any) -> Job[Any]:
         yield []
         count = len(returns)
         return Episodes(np.array(returns), np.full(count, 5), [None] * count, np.zeros((count, 0))), []
@@ -309,7 +309,7 @@ def test_rejected_environments_are_not_niches(whole: tuple[POET, str, str]) -> N
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"population": 7}, "population=7 is odd, but members come in mirrored pairs; try 8"),
+        ({"population": 7}, "population=7 is odd, but members come in pairs; try 8"),
         ({"sigma_floor": 0.2}, r"sigma_floor=0.2 must be in \[0, sigma=0.1\]"),
         ({"criterion_low": 70.0}, "criterion_low=70.0 must not be above criterion_high=59.0"),
     ],

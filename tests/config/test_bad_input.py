@@ -26,15 +26,15 @@ ARGUMENTS = {
     "env.wrappers={}": ["env.wrappers={} must be a list"],
     "env@algo=cartpole": ["env@...: the package of a group is fixed"],
     "hydra.sweeper.n_trials=5": ["is not a key of hydra.sweeper without a sweep", "sweep=ppo"],
-    "algo.sigma=1e308": ["algo.sigma=1e+308 must be positive and at most 1e6"],
-    "algo.learning_rate=1e38": ["algo.learning_rate=1e+38 must be positive and at most 1e6"],
+    "algo.strategy.sigma=1e308": ["algo.strategy.sigma=1e+308 must be positive and at most 1e6"],
+    "algo.strategy.learning_rate=1e38": ["algo.strategy.learning_rate=1e+38 must be positive and at most 1e6"],
     "track.wandb.project=x": ["belongs to track=wandb"],
     "env.metrics=[env_id]": ["env_id is reserved"],
     "run.dir=$HOME/x": ["run.dir=$HOME/x contains an unexpanded shell variable"],
-    "+algo=es": ["algo appears more than once"],
-    "algo.sigm=1": ["algo.sigm is not a key", "did you mean 'algo.sigma'?"],
-    "+algo.sigma=1": ["already at 'algo.sigma'"],
-    "sigma=1": ["sigma is not a key", "did you mean 'algo.sigma'?"],
+    "+algo=es": ["appears more than once"],
+    "algo.sigm=1": ["algo.sigm is not a key", "did you mean 'algo.strategy.sigma'?"],
+    "+algo.strategy.sigma=1": ["already at 'algo.strategy.sigma'"],
+    "sigma=1": ["sigma is not a key", "did you mean 'algo.strategy.sigma'?"],
     "env.kwargs.g=1": ["env.kwargs.g is not a key", "add it with +env.kwargs.g=..."],
     "algo.foo=1": ["algo.foo is not a key of algo; known: activation, "],
     "total_timesteps=100": ["did you mean 'budget.steps'?"],
@@ -43,7 +43,7 @@ ARGUMENTS = {
     "algo.hidden_sizes=[1000000,1000000]": ["algo.hidden_sizes=[1000000, 1000000]", "GB of weights", "reduce it"],
     "algo.normalize_observations=1": ["algo.normalize_observations=1", "must be true or false"],
     "algo.population=7": ["algo.population=7 is odd", "try 8"],
-    "algo.sigma=-1": ["algo.sigma=-1 must be positive", "try 0.1"],
+    "algo.strategy.sigma=-1": ["algo.strategy.sigma=-1 must be positive", "try 0.1"],
     "~algo._target_": ["algo has no _target_", "`_target_: my_package.es.MyES`"],
     "algo._target_=no.Such": ["algo._target_=no.Such cannot be imported", "install"],
     "algo._target_=paddock.algos.es": ["algo._target_=paddock.algos.es is a module", "use a class"],
@@ -59,7 +59,7 @@ ARGUMENTS = {
     "algo.hidden_sizes=[1,": ["cannot read the argument 'algo.hidden_sizes=[1,'", "write key=value"],
     "es": ["cannot read the argument 'es'", "write key=value, such as algo=es"],
     "doctor": ["cannot read the argument 'doctor'", "python -m paddock.doctor?"],
-    "algo.sigma=${algo.sigm}": ["algo.sigma: Interpolation key 'algo.sigm' not found"],
+    "algo.strategy.sigma=${algo.sigm}": ["algo.strategy.sigma: Interpolation key 'algo.sigm' not found"],
     "--lr=3": ["--lr is not a flag", "as in algo.learning_rate=..."],
     "--help alg": ["alg is not a group", "did you mean 'algo'?"],
     "--help algo=ppoo": ["algo=ppoo is not an option of algo", "did you mean 'ppo'?"],
@@ -102,7 +102,7 @@ def test_each_mistake_is_named_with_what_is_allowed(refused: Refused, tmp_path: 
 FILES = {
     # an experiment of the user's own: parts that the line must have
     "budgt: {iterations: 3}": ["budgt is not a key of the configuration", "did you mean 'budget'?"],
-    "algo: {sigm: 3}": ["algo.sigm is not a key of algo", "did you mean 'sigma'?"],
+    "algo: {sigma: 3}": ["algo.sigma is not a key of algo", "did you mean 'strategy.sigma'?"],
     "env: {kwarg: {}}": ["env.kwarg is not a key of env", "did you mean 'kwargs'?"],
     "hydra: {swep: {dir: x}}": ["Key 'swep' not in 'HydraConf'"],
     "budget: 3": ["budget=3 must be a mapping"],
@@ -119,7 +119,7 @@ def test_each_mistake_in_a_file_is_named_with_what_is_allowed(tmp_path: Path, re
         file.write_text(f"# @package _global_\n{text}\n")
         line = refused("--config-dir", "conf", "experiment=mine")
         assert all(part in line for part in parts), (text, line)
-    file.write_text("algo: {sigma: 0.3}")
+    file.write_text("algo: {strategy: {sigma: 0.3}}")
     assert "start the file that experiment= selects with the line `# @package _global_`" in refused(
         "--config-dir", "conf", "experiment=mine"
     )
@@ -203,7 +203,7 @@ def test_help_and_errors_do_not_import_heavy_libraries(tmp_path: Path) -> None:
 def test_the_command_itself_answers_in_one_line_with_exit_code_2(start: Callable[..., Command], tmp_path: Path) -> None:
     code, out, err = start("algo.population=7", f"run.dir={tmp_path}/run").wait()
     assert (code, out) == (2, "")
-    assert err == "paddock: algo.population=7 is odd, but members come in mirrored pairs; try 8\n"
+    assert err == "paddock: algo.population=7 is odd, but members come in pairs; try 8\n"
     assert not any(tmp_path.iterdir())
 
 
@@ -230,7 +230,7 @@ SWEEPS = {
     "seed=1,2 run.root=/tmp": "run.root=/tmp would be ignored; the runs of a sweep are kept in hydra.sweep.dir=",
     "seed=1,2 hydra.sweep.dir=/proc/here": "hydra.sweep.dir=/proc/here cannot be written",
     "seed=range(3,3)": "seed=range(3,3) lists no values, which a grid needs; list values",
-    "algo.sigma=interval(0,1)": "lists no values, which a grid needs; list values",
+    "algo.strategy.sigma=interval(0,1)": "lists no values, which a grid needs; list values",
 }
 
 

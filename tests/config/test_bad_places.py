@@ -33,9 +33,9 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 
 def test_a_run_does_not_go_on_with_another_configuration(run: Path, refused: Refused) -> None:
-    line = refused(*RUN, "algo.sigma=0.3", "seed=4", "budget.iterations=5")
+    line = refused(*RUN, "algo.strategy.sigma=0.3", "seed=4", "budget.iterations=5")
     assert "run holds a run with another configuration" in line
-    assert "algo.sigma was 0.1 and is now 0.3" in line
+    assert "algo.strategy.sigma was 0.1 and is now 0.3" in line
     assert "seed was 0 and is now 4" in line
     assert "use the run's values, or another run.dir=" in line
 

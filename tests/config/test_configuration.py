@@ -1,7 +1,9 @@
 """The configuration: every option composes and builds, every key is read and explained, Hydra's commands work."""
 
 import dataclasses
+import functools
 import json
+import operator
 import re
 import shlex
 import shutil
@@ -155,9 +157,10 @@ def test_every_point_of_a_search_space_builds_at_its_bounds(option: str, tmp_pat
     config = read_plain(compose_alone([f"algo={name}", *NEEDED.get(f"algo={name}", [])]))
     for point in corners(read_space(parser.parse_overrides(written))[1]):
         for override in parser.parse_overrides(point):
-            key = override.key_or_group.removeprefix("algo.")
-            assert key in config["algo"]
-            config["algo"][key] = override.value()
+            *path, key = override.key_or_group.split(".")
+            section = functools.reduce(operator.getitem, path, config)
+            assert key in section
+            section[key] = override.value()
         build_algorithm(config, SerialPool(), folder=tmp_path)
     assert not any(tmp_path.iterdir())
 
@@ -248,7 +251,8 @@ def keys() -> set[str]:
         node = yaml.safe_load(path.read_text()) or {}
         whole = path.parent == CONF or "@package _global_" in path.read_text() or "hydra" in path.parts
         found |= set(paths_of(node if whole else {path.parent.name: node}))
-    return found
+    strategies = {path.stem: yaml.safe_load(path.read_text()) for path in CONF.glob("algo/strategy/*.yaml")}
+    return found | {f"algo.strategy.{key}" for keys in strategies.values() for key in keys}
 
 
 def test_every_usual_name_stands_for_a_key_that_there_is(keys: set[str]) -> None:
@@ -338,10 +342,10 @@ def test_help_lists_the_users_own_options(call: Callable[..., str], tmp_path: Pa
 
 
 def test_cfg_shows_the_configuration_that_a_run_would_have(call: Callable[..., str]) -> None:
-    shown = call("--cfg", "job", "experiment=es_cartpole", "algo.sigma=0.2")
-    composed = compose_alone(["experiment=es_cartpole", "algo.sigma=0.2"])
+    shown = call("--cfg", "job", "experiment=es_cartpole", "algo.strategy.sigma=0.2")
+    composed = compose_alone(["experiment=es_cartpole", "algo.strategy.sigma=0.2"])
     assert yaml.safe_load(shown) == OmegaConf.to_container(composed)
-    assert call("algo.sigma=0.2", "--cfg", "job", "experiment=es_cartpole", "--resolve") == shown
+    assert call("algo.strategy.sigma=0.2", "--cfg", "job", "experiment=es_cartpole", "--resolve") == shown
     assert yaml.safe_load(call("--cfg", "job", "--package", "budget")) == dict(compose_alone([]).budget)
     assert "sweeper:" in call("--cfg", "hydra")
 

@@ -33,8 +33,8 @@ SWEEP = [
     "hydra.sweeper.held_out=0",
 ]
 SPACE = [
-    "algo.learning_rate=tag(log, interval(1e-3, 0.3))",
-    "algo.sigma=interval(0.05, 0.2)",
+    "algo.strategy.learning_rate=tag(log, interval(1e-3, 0.3))",
+    "algo.strategy.sigma=interval(0.05, 0.2)",
     "algo.activation=tanh,relu",
 ]
 POET = [

@@ -75,7 +75,7 @@ def test_every_key_of_the_configuration_is_on_a_page() -> None:
         keys = yaml.safe_load(text) or {}
         keys.pop("defaults", None)
         prefix = "" if folder == "." or "@package _global_" in text else folder.replace("/", ".")
-        page = pages["run" if folder == "." else "sweep" if folder.startswith("hydra") else folder]
+        page = pages["run" if folder == "." else "sweep" if folder.startswith("hydra") else folder.partition("/")[0]]
         heading = reference.HEADINGS.get(path.name, path.stem)
         section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", page, re.M | re.S)
         assert section is not None, path

@@ -81,7 +81,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     arguments = [
         "compute=serial",
         "algo.episode_cap=5",
-        "algo.weight_decay=0.1",
+        "algo.strategy.weight_decay=0.1",
         "budget.iterations=5",
         f"run.dir={path}",
     ]
@@ -167,7 +167,7 @@ def test_seeds_are_fresh(changed: Callable[..., Path]) -> None:
 
 def test_best_is_the_recorded_best_policy(run: Path) -> None:
     with np.load(max((run / "checkpoints").glob("*.npz"))) as archive:
-        last, best = (archive[f"algorithm.{name}"].astype(np.float32) for name in ("mean", "best.mean"))
+        last, best = (archive[f"algorithm.{name}"].astype(np.float32) for name in ("strategy.mean", "best.mean"))
     algorithm, progress = load(run)
     assert algorithm.policy("best").parameters.tolist() == best.tolist() != last.tolist()
     assert algorithm.policy("last").parameters.tolist() == last.tolist()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.evolution import population
 from paddock.algos.evolution.population import Problem, SearchDistribution, play_mean, play_pairs
+from paddock.algos.evolution.strategies import protocol
 from paddock.algos.learning.episodes import Episodes, play
 from paddock.algos.learning.players import Members
 from paddock.algos.learning.policy_episodes import NativePlayer
@@ -229,9 +230,12 @@ def test_members_are_played_the_same_natively_and_step_by_step(env: EnvSpec, mon
     """As workers of ES do it: pairs around a mean, in parts of any size, and the mean itself."""
     problem = replace(Crowd.of(env).problem, episode_cap=25)
     mean = 0.3 * np.random.default_rng(6).standard_normal(problem.mlp.num_parameters).astype(np.float32)
-    distribution = SearchDistribution(problem, iteration=4, mean=mean, sigma=0.1)
+    distribution = SearchDistribution(
+        problem, iteration=4, members=protocol.Gaussian(mean, np.float32(0.1), mirrored=True)
+    )
+    evaluation = replace(distribution, members=protocol.Members(mean[None]), evaluation=True)
     returns, lengths, moments, _ = play_pairs(distribution, 0, 6)
-    of_mean = play_mean(distribution, 2, 7)
+    of_mean = play_mean(evaluation, 2, 7)
     parts = [play_pairs(distribution, start, start + 2) for start in (0, 2, 4)]
     np.testing.assert_array_equal(returns, np.concatenate([part[0] for part in parts]))
     np.testing.assert_array_equal(lengths, np.concatenate([part[1] for part in parts]))
@@ -244,6 +248,6 @@ def test_members_are_played_the_same_natively_and_step_by_step(env: EnvSpec, mon
     stepped = play_pairs(distribution, 0, 6)
     np.testing.assert_array_equal(returns, stepped[0])
     np.testing.assert_array_equal(lengths, stepped[1])
-    again = play_mean(distribution, 2, 7)
+    again = play_mean(evaluation, 2, 7)
     np.testing.assert_array_equal(of_mean.returns, again.returns)
     np.testing.assert_array_equal(of_mean.lengths, again.lengths)

@@ -67,8 +67,8 @@ def test_grids_of_one_second_have_folders_of_their_own(
     this_second = SimpleNamespace(strftime=lambda _: "this second")
     monkeypatch.setattr("hydra.core.utils.datetime", SimpleNamespace(now=lambda: this_second))
     grid = [*TINY, "compute=serial", "budget.iterations=1", "--multirun"]
-    for words in (["seed=1,2"], ["seed=1,2"], ["seed=3"], ["seed=4", "algo.sigma=-1"]):
-        assert call_main(*grid, *words) == (2 if "algo.sigma=-1" in words else 0), capsys.readouterr().err
+    for words in (["seed=1,2"], ["seed=1,2"], ["seed=3"], ["seed=4", "algo.strategy.sigma=-1"]):
+        assert call_main(*grid, *words) == (2 if "algo.strategy.sigma=-1" in words else 0), capsys.readouterr().err
     assert "already reached" not in capsys.readouterr().out
     found = {str(path.parent.relative_to(tmp_path / "multirun")) for path in tmp_path.rglob("metrics.jsonl")}
     assert found == {f"this second{n}/{job}" for n, job in [("", 0), ("", 1), ("-2", 0), ("-2", 1), ("-3", 0)]}
@@ -101,14 +101,14 @@ def without_work(run: Path) -> None:
 
 def test_run_without_work_makes_way_for_other_settings(tmp_path: Path) -> None:
     run, whole = tmp_path / "run", tmp_path / "whole"
-    assert call_main(*arguments(run, 1), "algo.sigma=0.2") == 0
+    assert call_main(*arguments(run, 1), "algo.strategy.sigma=0.2") == 0
     without_work(run)
     for name in ("provenance.json", "code.diff"):
         (run / name).write_text("{}")
     for folder in (run, whole):
-        assert call_main(*arguments(folder, 2), "algo.sigma=0.3") == 0
+        assert call_main(*arguments(folder, 2), "algo.strategy.sigma=0.3") == 0
     assert_same_run(run, whole)
-    assert "algo.sigma=0.3" in json.loads((run / "provenance.json").read_text())["command"]
+    assert "algo.strategy.sigma=0.3" in json.loads((run / "provenance.json").read_text())["command"]
 
 
 def test_run_of_another_format_is_refused_and_names_its_version(
@@ -142,8 +142,10 @@ def test_run_with_any_work_refuses_other_settings(
     (run / work).write_text('{"iteration": 1, "st')  # cut off
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     capsys.readouterr()
-    assert call_main(*arguments(run, 1), "algo.sigma=0.3") == 2
-    assert "holds a run with another configuration: algo.sigma was 0.1 and is now 0.3" in capsys.readouterr().err
+    assert call_main(*arguments(run, 1), "algo.strategy.sigma=0.3") == 2
+    assert (
+        "holds a run with another configuration: algo.strategy.sigma was 0.1 and is now 0.3" in capsys.readouterr().err
+    )
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 

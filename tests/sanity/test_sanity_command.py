@@ -1,5 +1,7 @@
 """`python -m paddock.sanity`: what it runs, what it says, and how it ends."""
 
+import functools
+import operator
 import re
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from conftest import ROOT, Main
 from paddock.algos.networks.flat import MLP, FlatPolicy
 from paddock.algos.pool.serial import SerialPool
 from paddock.algos.protocol import can_draw
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import read_plain
 from paddock.envs.errors import ConfigError
 from paddock.envs.sanity.suite import SUITE
 from paddock.envs.sanity.task import Bar
@@ -137,11 +141,11 @@ def test_a_mistake_is_answered_in_one_line(arguments: list[str], message: str, c
 @pytest.mark.parametrize("path", SETTINGS, ids=lambda path: path.stem)
 def test_settings_are_of_keys_and_tasks_that_there_are(path: Path) -> None:
     settings = yaml.safe_load(path.read_text())
-    known, member = (yaml.safe_load((path.parent.parent / f"{name}.yaml").read_text()) for name in (path.stem, "ppo"))
+    algo = read_plain(compose_alone([f"algo={path.stem}"]))["algo"]
     for own in (settings["algo"], *(task.get("algo", {}) for task in settings["tasks"].values())):
         for key in own:
-            section, of_member, rest = key.rpartition("member.")
-            assert rest in (member if of_member else known) and not section
+            *section, last = key.split(".")
+            assert last in functools.reduce(operator.getitem, section, algo)
     assert settings["tasks"].keys() <= TASKS.keys()
 
 

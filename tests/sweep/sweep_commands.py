@@ -20,7 +20,7 @@ from paddock.sweep.study import open_study
 QUICK = ["compute=serial"]
 SWEEP = ["--multirun", "hydra/sweeper=optuna", "hydra.sweep.dir=sweep", "hydra.sweeper.sampler=random"]
 SWEEP += ["hydra.sweeper.finals=0", "hydra.sweeper.held_out=0"]  # later arguments may set them
-SPACE = "algo.learning_rate=tag(log, interval(1e-3, 0.3))"
+SPACE = "algo.strategy.learning_rate=tag(log, interval(1e-3, 0.3))"
 PACED = ["env=gymnasium", "env.id=mine:Paced-v0"]  # an iteration takes most of a second while `Desk.slow` is there
 PRUNED = ["hydra.sweeper.options.median.n_startup_trials=2", "hydra.sweeper.options.median.n_warmup_steps=10"]
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)

@@ -20,7 +20,7 @@ def test_wrong_sweep_is_refused_before_anything_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     wrong = {
-        "algo.learning_rate=interval(-1, 1)": "algo.learning_rate=-1.0 must be positive",
+        "algo.strategy.learning_rate=interval(-1, 1)": "algo.strategy.learning_rate=-1.0 must be positive",
         "algo.population=interval(16, 64)": "must be an integer",
         f"{SPACE} hydra.launcher.gpus=[-1]": "hydra.launcher.gpus=[-1] must be GPU numbers",
         f"{SPACE} hydra.sweeper.sampler=tp": "hydra.sweeper.sampler=tp is not an option; did you mean 'tpe'?",
@@ -48,7 +48,7 @@ algo:
   learning_rate: 0.05
 hydra:
   sweeper:
-    params: {algo.sigma: '0.1,0.2'}
+    params: {algo.strategy.sigma: '0.1,0.2'}
 """
 
 
@@ -59,13 +59,13 @@ def test_keys_of_a_sweep_file_that_no_run_would_have_are_refused(
     (tmp_path / "mine/sweep").mkdir(parents=True)
     (tmp_path / "mine/sweep/own.yaml").write_text(OWN_SPACE.lstrip())
     line = [*TINY, *QUICK, "--config-dir", "mine", "sweep=own", "-m", "hydra.sweep.dir=sweep", "dry_run=true"]
-    assert call_main(*line) == call_main(*line, "algo.learning_rate=0.05") == 2
+    assert call_main(*line) == call_main(*line, "algo.strategy.learning_rate=0.05") == 2
     remedy = "which the sweep's processes do not get; set it on the command line or in an experiment file"
     first, second = capfd.readouterr().err.splitlines()
-    assert first == f"paddock: sweep=own sets algo.learning_rate, budget.iterations, {remedy}"
+    assert first == f"paddock: sweep=own sets algo.strategy.learning_rate, budget.iterations, {remedy}"
     assert second == f"paddock: sweep=own sets budget.iterations, {remedy}"
     assert not (tmp_path / "sweep").exists()
-    assert call_main(*line, "algo.learning_rate=0.05", "budget.iterations=2") == 0
+    assert call_main(*line, "algo.strategy.learning_rate=0.05", "budget.iterations=2") == 0
 
 
 def test_folder_holds_one_sweep_whose_bounds_alone_may_change(
@@ -75,7 +75,11 @@ def test_folder_holds_one_sweep_whose_bounds_alone_may_change(
     done = optuna.trial.create_trial(value=1.0)
     monkeypatch.setattr(SweepSession, "run", lambda self: self._study.add_trial(done))
     line = [*TINY, *QUICK, *SWEEP, SPACE, "hydra.sweeper.n_trials=1", "budget.iterations=1"]
-    named, choices, sigma = [*line, "hydra.sweeper.study=s"], "algo.population=16,32", "algo.sigma=interval(0.1, 0.2)"
+    named, choices, sigma = (
+        [*line, "hydra.sweeper.study=s"],
+        "algo.population=16,32",
+        "algo.strategy.sigma=interval(0.1, 0.2)",
+    )
     assert call_main(*named, choices, sigma) == 0
     before, _ = (tmp_path / "sweep" / "sweep.json").read_bytes(), capfd.readouterr()
     for arguments, key in {

@@ -57,7 +57,7 @@ def test_killed_sweep_resumes_and_loses_nothing(desk: Desk) -> None:
         (n, params or trials[n].params)
         for n, (_, _, params) in stood.items()  # a kill may come before they are drawn
     ]
-    assert len({trial.params["algo.learning_rate"] for trial in trials}) == 6  # none was drawn twice
+    assert len({trial.params["algo.strategy.learning_rate"] for trial in trials}) == 6  # none was drawn twice
     assert all(path.read_bytes() == content for path, content in kept.items())
     assert cut and all(f"trial {n} resumed: " in out for n in cut)
     for number, content in cut.items():
@@ -66,7 +66,7 @@ def test_killed_sweep_resumes_and_loses_nothing(desk: Desk) -> None:
         assert after.startswith(whole) or whole.startswith(after)  # the rows that were repeated are the same bytes
     best = max((t for t in trials if t.state == TrialState.COMPLETE), key=lambda t: t.value or 0)
     assert f"best: trial {best.number}, eval/return_mean" in out
-    assert f"algo.learning_rate={best.params['algo.learning_rate']!r}" in out
+    assert f"algo.strategy.learning_rate={best.params['algo.strategy.learning_rate']!r}" in out
 
     code, again, err = desk.call(*line)
     assert (code, err) == (0, "") and again.splitlines()[1].startswith("6 trials: ")

@@ -192,7 +192,7 @@ def measure_episodes(population: int, played: int) -> np.ndarray:
     es = build_es(SerialPool(), played, 1600, [])
     lengths, took = [], []
     pairs = es.population // 2
-    distribution = SearchDistribution(es.problem, 0, es.mean.astype(np.float32), es.sigma)
+    distribution = SearchDistribution(es.problem, 0, es.search.sample(es.problem.noise(0)))
     for pair in range(pairs):
         started = time.process_time()
         _, steps, *_ = play_pairs(distribution, pair, pair + 1)

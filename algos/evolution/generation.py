@@ -1,21 +1,17 @@
-"""One step of the evolution strategy (Salimans et al. 2017, arXiv:1703.03864), and the evaluation of its mean, on a pool.
-
-Tasks play mirrored pairs; their returns are ranked in index order, and an optimizer follows the estimated gradient.
-"""
+"""Generations of evolution strategies, and evaluations of their means, as tasks of a pool."""
 
 import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.divergence import REMEDY, Diverged
-from paddock.algos.evolution.gradient import decayed, estimate_gradient
-from paddock.algos.evolution.optimizers import Optimizer
 from paddock.algos.evolution.population import Problem, SearchDistribution
+from paddock.algos.evolution.strategies.protocol import Floats, Gaussian, Members, Metrics, Strategy
 from paddock.algos.learning.episodes import Episodes, Moments
 from paddock.algos.learning.flow import Job
 from paddock.algos.learning.policy_episodes import threads_of
@@ -28,7 +24,7 @@ from paddock.envs.vector.remote import check_unshared
 
 log = logging.getLogger(__name__)
 
-Floats = NDArray[np.float64]
+S = TypeVar("S", bound=Strategy)
 MEMBERS = Range("must be at least 2, one mirrored pair, and at most 10 million", low=2, high=10_000_000)
 PopulationSize = Annotated[int, MEMBERS]
 PairsPerTask = Annotated[int | None, Range("must be at least 1, or null for as many as keep workers busy", low=1)]
@@ -36,18 +32,11 @@ NATIVE_PAIRS = 32  # maximum per task: 64 episodes, so that a SIMD lane whose ep
 WORTH_A_WORKER = 4  # minimum pairs per worker
 
 
-class StrategySettings(Protocol):
-    """Settings of an evolution strategy; conf/algo/es.yaml explains each."""
+class GenerationSettings(Protocol):
+    """Settings of an algorithm that plays generations; conf/algo/es.yaml explains each."""
 
     pool: Pool
     population: int
-    sigma: float
-    sigma_decay: float
-    sigma_floor: float
-    learning_rate: float
-    learning_rate_decay: float
-    learning_rate_floor: float
-    weight_decay: float
     pairs_per_task: int | None
     eval_episodes: int
 
@@ -60,19 +49,16 @@ class StrategySettings(Protocol):
         """Number of populations played concurrently."""
 
 
-def check_strategy(settings: StrategySettings, name: str) -> None:
-    """Raise ConfigError if settings that depend on each other, or the vectorization, are invalid."""
+def check_generation(settings: GenerationSettings, name: str) -> None:
+    """Raise ConfigError if the vectorization or the population is invalid."""
     vec = settings.vec
     check_unshared(vec, f"algo={name} plays on every worker")
     require(vec.seeded_slots, f"{name} must reset single environments; {type(vec).__name__} cannot, use vec=serial")
     n = settings.population
-    require(n % 2 == 0, f"population={n} is odd, but members come in mirrored pairs; try {n + 1}")
-    for key, floor in (("sigma", settings.sigma_floor), ("learning_rate", settings.learning_rate_floor)):
-        value = getattr(settings, key)
-        require(0 <= floor <= value, f"{key}_floor={floor} must be in [0, {key}={value}]")
+    require(n % 2 == 0, f"population={n} is odd, but members come in pairs; try {n + 1}")
 
 
-def pairs_of_task(settings: StrategySettings) -> int:
+def pairs_of_task(settings: GenerationSettings) -> int:
     """Return the number of mirrored pairs per task: `pairs_per_task`, or one that balances the workers' threads."""
     if settings.pairs_per_task is not None:
         return settings.pairs_per_task
@@ -83,12 +69,12 @@ def pairs_of_task(settings: StrategySettings) -> int:
     return min(math.ceil(pairs / (rounds * threads)), settings.population // 2)
 
 
-def count_useful_workers(settings: StrategySettings) -> int:
+def count_useful_workers(settings: GenerationSettings) -> int:
     """Return the number of workers that the population can keep busy."""
     return math.ceil(_count_pairs(settings) / (settings.pairs_per_task or WORTH_A_WORKER))
 
 
-def _count_pairs(settings: StrategySettings) -> int:
+def _count_pairs(settings: GenerationSettings) -> int:
     return settings.population // 2 * settings.searches
 
 
@@ -97,8 +83,7 @@ class Generation:
     """Results of one population's episodes."""
 
     distribution: SearchDistribution
-    sigma: float
-    returns: Floats  # [pairs, 2], mean over a member's episodes; NaN for both signs of a lost pair
+    returns: Floats  # [pairs, 2], mean over a member's episodes; NaN for a lost member, both of a mirrored pair
     lengths: NDArray[np.int64]  # [pairs, 2], steps summed over a member's episodes
     moments: list[Moments]  # of the sampled pairs' observations, in the order of the pairs
     env_metrics: Floats  # [n, 2, episodes, M], the environment's metrics, of pairs that were not lost
@@ -106,33 +91,21 @@ class Generation:
 
     @property
     def lost(self) -> bool:
-        """True if all pairs were lost."""
+        """True if all members were lost."""
         return bool(np.isnan(self.returns).all())
 
 
-@dataclass(frozen=True)
-class ESUpdate:
-    """Update of the mean."""
-
-    gradient: Floats  # [P], without weight decay
-    update: Floats  # [P], change of the mean
-    optimizer: Optimizer  # after the update
-    rate: float  # the step size
-
-
 def play_population(
-    settings: StrategySettings,
+    settings: GenerationSettings,
     problem: Problem,
-    mean: Floats,
-    updates: int,
+    members: Gaussian | Members,
     iteration: int,
     *,
     normalizer: Normalizer | None = None,
     niche_index: int = 0,
 ) -> Job[Generation]:
-    """Play all pairs around a mean [P] as tasks of `play_members`; `updates` sets the decay of sigma."""
-    sigma = decayed(settings.sigma, settings.sigma_decay, settings.sigma_floor, updates)
-    distribution = SearchDistribution(problem, iteration, mean.astype(np.float32), sigma, normalizer, niche_index)
+    """Play all members as tasks of `play_members`."""
+    distribution = SearchDistribution(problem, iteration, members, normalizer, niche_index)
     pairs, size = settings.population // 2, pairs_of_task(settings)
     shared = settings.pool.broadcast(distribution)
     tasks = [(shared, start, min(start + size, pairs)) for start in range(0, pairs, size)]
@@ -155,12 +128,12 @@ def play_population(
             returns[start:stop], lengths[start:stop], sampled, numbers = end.value
             moments += sampled
             env_metrics.append(numbers)
-    # Drop both signs of a pair if one was lost; a single sign would bias the gradient.
-    returns[~np.isfinite(returns).all(axis=1)] = np.nan
+    lost = ~np.isfinite(returns)
+    # Drop both signs of a mirrored pair if one was lost; a single sign would bias the gradient.
+    returns[lost.any(axis=1) if members.mirrored else lost] = np.nan
     shape = (0, 2, problem.episodes_per_member, len(problem.env.metrics))
     return Generation(
         distribution,
-        sigma,
         returns,
         lengths,
         moments,
@@ -169,43 +142,34 @@ def play_population(
     )
 
 
-def es_update(
-    settings: StrategySettings,
-    generation: Generation,
-    mean: Floats,
-    optimizer: Optimizer,
-    *,
-    plain: bool = False,
-) -> ESUpdate:
-    """Compute the update of a generation's mean [P] from its ranked noise; raise Diverged if it is not finite.
-
-    With `plain`, follow the plain gradient; the optimizer's state is updated anyway.
-    """
-    distribution, sigma = generation.distribution, generation.sigma
-    noise = distribution.problem.noise
-    gradient = estimate_gradient(
-        generation.returns, lambda k: noise(distribution.iteration, distribution.key(k)), mean.size, sigma
-    )
-    rate = decayed(
-        settings.learning_rate, settings.learning_rate_decay, settings.learning_rate_floor, optimizer.updates
-    )
-    pulled = gradient - settings.weight_decay * mean
+def update(strategy: S, generation: Generation) -> tuple[S, Metrics]:
+    """Return the strategy after a generation, and metrics; raise Diverged if its mean is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):  # checked below
-        update, after = optimizer.step(pulled, rate)
-        update = rate * pulled if plain else update
-        parameters = (mean + update).astype(np.float32)
+        after, metrics = strategy.tell(generation.returns, generation.distribution.noise)
+        parameters = after.mean.astype(np.float32)
     for k in np.flatnonzero(~np.isfinite(parameters))[:1]:
-        raise Diverged(f"in update {distribution.iteration + 1} a parameter is {parameters[k]}: {REMEDY}")
-    return ESUpdate(gradient, update, after, rate)
+        iteration = generation.distribution.iteration + 1
+        raise Diverged(f"in update {iteration} a parameter is {parameters[k]}: {REMEDY}")
+    return after, metrics
 
 
-def play_evaluation(settings: StrategySettings, distribution: SearchDistribution) -> Job[tuple[Episodes, list[Done]]]:
-    """Play the evaluation of a mean by `play_members`; return the episodes not lost, in order, and the tasks' ends."""
+def play_evaluation(
+    settings: GenerationSettings,
+    problem: Problem,
+    mean: Floats,
+    iteration: int,
+    *,
+    normalizer: Normalizer | None = None,
+    niche_index: int = 0,
+) -> Job[tuple[Episodes, list[Done]]]:
+    """Evaluate a mean [P] by `play_members`; return the episodes not lost, in order, and the tasks' ends."""
+    policy = Members(mean[None].astype(np.float32))
+    distribution = SearchDistribution(problem, iteration, policy, normalizer, niche_index, evaluation=True)
     episodes, size = settings.eval_episodes, settings.vec.num_envs
     shared = settings.pool.broadcast(distribution)
     ends = yield [(shared, first, min(first + size, episodes)) for first in range(0, episodes, size)]
     played = [end.value for end in ends if end.error is None]
-    return Episodes.join(played, len(distribution.problem.env.metrics)), ends
+    return Episodes.join(played, len(problem.env.metrics)), ends
 
 
 def report_lost(ends: Sequence[Done], what: str) -> None:

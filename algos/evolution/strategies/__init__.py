@@ -1,0 +1,1 @@
+"""Evolution strategies, one file each, behind one protocol."""

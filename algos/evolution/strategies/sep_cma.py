@@ -1,0 +1,120 @@
+"""Separable CMA-ES: a deviation per parameter and a step size (Ros & Hansen 2008)."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from paddock.algos.evolution.ranks import best_first
+from paddock.algos.evolution.strategies.openai import Sigma
+from paddock.algos.evolution.strategies.protocol import Floats, Gaussian, Metrics, Noise, norm, update_ratio
+from paddock.envs.ranges import check_fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class SepCMASettings:
+    """Settings; conf/algo/strategy/sep_cma.yaml explains each."""
+
+    sigma: Sigma
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def start(self, mean: Floats, population: int) -> "SepCMA":
+        """See `StrategySettings`."""
+        return SepCMA(self, mean, self.sigma, np.ones(mean.size), Paths.start(mean.size))
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Evolution paths, which adapt the step size and the covariance."""
+
+    p_sigma: Floats  # [P]
+    p_c: Floats  # [P]
+    generation: int
+
+    @classmethod
+    def start(cls, size: int) -> "Paths":
+        """Return the paths before the first generation."""
+        return cls(np.zeros(size), np.zeros(size), 0)
+
+    def follow(
+        self, step: Floats, whitened: Floats, mu_eff: float, c_sigma: float, c_c: float
+    ) -> tuple["Paths", float, float]:
+        """Add a step of the mean; return the paths, the factor of the step size, and the lost variance of p_c.
+
+        `step` [P] is in units of the step size, and `whitened` [P] is the step before its scaling by the covariance.
+        """
+        size, generation = step.size, self.generation + 1
+        p_sigma = (1 - c_sigma) * self.p_sigma + math.sqrt(c_sigma * (2 - c_sigma) * mu_eff) * whitened
+        expected = math.sqrt(size) * (1 - 1 / (4 * size) + 1 / (21 * size**2))  # norm of a standard normal vector
+        length = norm(p_sigma)
+        damping = 1 + 2 * max(0, math.sqrt((mu_eff - 1) / (size + 1)) - 1) + c_sigma
+        factor = math.exp(c_sigma / damping * (length / expected - 1))
+        bound = (1.4 + 2 / (size + 1)) * expected
+        slow = length / math.sqrt(1 - (1 - c_sigma) ** (2 * (generation + 1))) < bound
+        p_c = (1 - c_c) * self.p_c + slow * math.sqrt(c_c * (2 - c_c) * mu_eff) * step
+        return Paths(p_sigma, p_c, generation), factor, (1 - slow) * c_c * (2 - c_c)
+
+
+class Rates(NamedTuple):
+    """Recombination weights and learning rates for N members of P parameters."""
+
+    weights: Floats  # [N // 2] of the better half, best first; they sum to 1
+    mu_eff: float
+    c_1: float
+    c_mu: float
+    c_sigma: float
+    c_c: float
+
+    @classmethod
+    def of(cls, size: int, members: int) -> "Rates":
+        """Return the published defaults for P = size."""
+        mu = max(members // 2, 1)
+        weights = math.log(mu + 1) - np.log(np.arange(1, mu + 1))
+        weights /= weights.sum()
+        mu_eff = 1 / float(np.sum(weights**2))
+        c_mu = 2 / mu_eff / (size + math.sqrt(2)) ** 2
+        c_mu += (1 - 1 / mu_eff) * min(1, (2 * mu_eff - 1) / ((size + 2) ** 2 + mu_eff))
+        c_1 = 2 / ((size + 1.3) ** 2 + mu_eff)
+        c_sigma = (mu_eff + 2) / (size + mu_eff + 3)
+        return cls(weights, mu_eff, c_1, (size + 2) / 3 * c_mu, c_sigma, 4 / (size + 4))
+
+
+@dataclass(frozen=True, eq=False)
+class SepCMA:
+    """CMA-ES with a diagonal covariance matrix."""
+
+    settings: SepCMASettings
+    mean: Floats  # [P]
+    sigma: float  # step size
+    variance: Floats  # [P], diagonal of the covariance matrix
+    paths: Paths
+
+    def sample(self, noise: Noise) -> Gaussian:
+        """See `Strategy`."""
+        return Gaussian(self.mean.astype(np.float32), self._scale().astype(np.float32), mirrored=False)
+
+    def tell(self, returns: Floats, noise: Noise) -> tuple["SepCMA", Metrics]:
+        """Recombine the better half of the members that were not lost."""
+        order = best_first(returns)
+        rates = Rates.of(self.mean.size, len(order))
+        whitened, squares = np.zeros_like(self.mean), np.zeros_like(self.mean)
+        for weight, index in zip(rates.weights, order, strict=False):
+            z = noise(int(index)).astype(np.float64)
+            whitened += weight * z
+            squares += weight * z**2
+        step = np.sqrt(self.variance) * whitened
+        paths, factor, lost = self.paths.follow(step, whitened, rates.mu_eff, rates.c_sigma, rates.c_c)
+        kept = 1 + rates.c_1 * lost - rates.c_1 - rates.c_mu
+        variance = kept * self.variance + rates.c_1 * paths.p_c**2 + rates.c_mu * self.variance * squares
+        mean = self.mean + self.sigma * step
+        metrics = {
+            "es/sigma": float(self._scale().mean()),
+            "es/update_ratio": update_ratio(self.sigma * step, mean),
+        }
+        return SepCMA(self.settings, mean, self.sigma * factor, variance, paths), metrics
+
+    def _scale(self) -> Floats:
+        return self.sigma * np.sqrt(self.variance)
