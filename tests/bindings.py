@@ -41,7 +41,6 @@ WORLDS: dict[str, list[str]] = {  # of several agents
     "roles": [],
     "snake": [],
     "spread": [],
-    "tag": [],
     "tictactoe": ["pettingzoo"],
     "warehouse": ["rware"],
 }

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 import paddock.envs.games
 import paddock.envs.tasks  # noqa: F401, registers its environments, as those above do
 from paddock.envs.errors import require
-from paddock.envs.multiagent.roles import join_spaces
 from paddock.envs.native import minigrid
 from paddock.envs.native.originals import BOARDS, CONTROL, NATIVE, is_exact
 from paddock.envs.registration import ELSEWHERE, VERSIONS, NativeVersion
@@ -26,7 +25,7 @@ class NativeTask:
     settings: ctypes.Structure
     kept: tuple[NDArray[Any], ...]  # arrays that the settings point to
     time_limit: int | None  # steps
-    observation_space: gymnasium.Space  # of each seat if multi-agent; a Dict by role if there are several roles
+    observation_space: gymnasium.Space  # of each seat if multi-agent
     action_space: gymnasium.Space  # the same for actions
     exact: bool  # whether steps are bit-identical to the environment named by the id
 
@@ -129,8 +128,8 @@ def _multiagent_task(spec: EnvSpec, version: NativeVersion) -> NativeTask:
             f"env.{key}: the native version of {spec.id} cannot change observations; remove it or {ELSEWHERE}",
         )
     source = replace(spec, max_episode_steps=None)
-    first, *others = source.roles  # the constructor checks the arguments
-    spaces = join_spaces(source.roles) if others else (first.observation_space, first.action_space)
+    (role,) = source.roles  # the constructor checks the arguments
+    spaces = role.observation_space, role.action_space
     exact = version.original is None or is_exact(version.original)
     return _make_task(source, version.name, version.settings(spec.arguments), [spec.max_episode_steps], spaces, exact)
 

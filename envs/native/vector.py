@@ -238,10 +238,9 @@ class NativeVectorEnv(VectorEnv):
     def _invalid_action(self, i: int, actions: NDArray[Any]) -> VectorMisuse:
         choices = library.describe(self.task.name).choices
         allowed = f"a choice of 0 to {choices - 1}" if choices else "finite numbers"
-        given = actions.view(np.int64)[i] if choices else actions[i]  # with several roles they are bytes
         world, seat = divmod(i, self.seats)
         agent = f"environment {i}" if self.seats == 1 else f"seat {seat} of world {world}"
-        return VectorMisuse(f"step: the action of {agent} is {given.tolist()}; pass {allowed}")
+        return VectorMisuse(f"step: the action of {agent} is {actions[i].tolist()}; pass {allowed}")
 
 
 def _has_layout_of(array: Any, expected: NDArray[Any]) -> bool:

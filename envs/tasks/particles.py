@@ -5,8 +5,8 @@ step takes 0.1 s and every mass is 1:
 
 1. Two bodies at distance `d` with radii that sum to `r` repel each other with a force of 100 h, where
    h = 0.001 log(1 + exp((r - d) / 0.001)): about 100 (r - d) if they overlap, almost 0 otherwise.
-2. A position changes by 0.1 times the velocity before the step. A velocity is multiplied by 0.75, increased by 0.1 times
-   the force, and limited to the body's top speed.
+2. A position changes by 0.1 times the velocity before the step. A velocity is multiplied by 0.75, and increased by 0.1
+   times the force.
 
 All operations, including exp and log, are in double precision in a fixed order, shared with
 `envs/native/src/tasks/particles.h`, so results are bit-identical on every CPU.
@@ -24,7 +24,6 @@ SPEED_KEPT = 0.75  # fraction per step
 CONTACT_FORCE = 100.0  # force per depth
 CONTACT_MARGIN = 1e-3  # softness of contacts
 MAX_EXPONENT = 40.0  # beyond it softplus equals its asymptote
-NO_TOP = math.inf  # no top speed
 HALVINGS = 6  # of an exponent, to shorten the series
 SIZE, HALF = 320, 1.6  # side of an image, pixels; half of its extent
 GROUND = np.array((24, 26, 34), np.uint8)
@@ -85,15 +84,11 @@ def push_apart(forces: Sequence[Point], places: Sequence[Point], radii: Sequence
                     forces[b][axis] -= push
 
 
-def move(place: Point, speed: Point, force: Point, top: float = NO_TOP) -> None:
+def move(place: Point, speed: Point, force: Point) -> None:
     """Integrate position and velocity of a body over one step."""
     for axis in range(2):
         place[axis] += speed[axis] * TICK_S
         speed[axis] = speed[axis] * SPEED_KEPT + force[axis] * TICK_S
-    size = math.sqrt(speed[0] * speed[0] + speed[1] * speed[1])
-    if size > top:
-        for axis in range(2):
-            speed[axis] = speed[axis] / size * top
 
 
 def draw_discs(places: Sequence[Point], radii: Sequence[float], colors: NDArray[Any]) -> NDArray[np.uint8]:

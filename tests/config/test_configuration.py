@@ -129,9 +129,9 @@ def test_every_option_composes_and_builds_and_leaves_no_trace(
 
 
 def test_poet_refuses_an_environment_of_several_agents() -> None:
-    need_of(["env=tag"])
+    need_of(["env=spread"])
     with pytest.raises(ConfigError, match="poet needs a family of environments"):
-        assemble(compose_alone(["env=tag", "algo=poet"]))
+        assemble(compose_alone(["env=spread", "algo=poet"]))
 
 
 # compute=slurm opens where there is a Slurm: tests/cluster/test_slurm_workers.py.

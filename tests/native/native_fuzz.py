@@ -38,7 +38,7 @@ WORLDS = (  # a map of each kind
     *("Unlock-v0", "BlockedUnlockPickup-v0", "KeyCorridorS6R3-v0", "ObstructedMaze-1Dlhb-v0"),
 )
 BOARDS = ("pettingzoo.classic.connect_four_v3:env", "pettingzoo.classic.tictactoe_v3:env")
-PARTIES = ("paddock.envs.tasks.snake:Snake", "paddock.envs.tasks.spread:Spread", "paddock.envs.tasks.tag:Tag")
+PARTIES = ("paddock.envs.tasks.snake:Snake", "paddock.envs.tasks.spread:Spread")
 MOVES = 2.0  # m in a step, which Box2D never lets a body exceed
 PUSHED = 1.0  # m, by which joints and ground may correct it besides
 Draw = np.random.Generator

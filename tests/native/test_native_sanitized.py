@@ -137,9 +137,9 @@ static int step_multiagent(const struct task *task)
     static uint8_t ended[N * SEATS], cut[N * SEATS], alive[N * SEATS], acts[N * SEATS], over[N];
     struct rows rows = {seen, last, choices, paid, ended, cut, returns, lengths, ended_with, ended_after, episode,
                         alive, acts, over};
-    static const int32_t snake[] = {4, 9, 8, 9, 6, 3, 35}, tag[] = {1, 3, 2, 25};
+    static const int32_t snake[] = {4, 9, 8, 9, 6, 3, 35};
     static const struct { int32_t agents; double local_ratio; int32_t max_cycles; } spread = {4, 0.5, 25};
-    const void *settings = !strcmp(task->name, "snake") ? (const void *)snake : !strcmp(task->name, "tag") ? tag : (void *)&spread;
+    const void *settings = !strcmp(task->name, "snake") ? (const void *)snake : (const void *)&spread;
     struct vector *vector = vector_open(task, N, settings, 15, 1, 3);
     if (!vector || vector_begin(vector, 7, numbers, &rows)) return 1;
     for (int k = 0; k < 60; k++) {
@@ -179,7 +179,7 @@ int main(int count, char **words)
 }
 """
 TASKS = ["cartpole", "pendulum", "acrobot", "mountain_car", "mountain_car_continuous", "walker"]
-TASKS += ["connect4", "tictactoe", "snake", "spread", "tag"]
+TASKS += ["connect4", "tictactoe", "snake", "spread"]
 NO_SET = {  # the header, and what stands in for a set of instructions that is not built
     LANES: ("simd/sets.h", "const struct set *const {}_set;"),
     LEARNING: ("dense.h", "const struct dense_set *const {}_dense;"),

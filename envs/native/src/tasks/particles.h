@@ -10,7 +10,6 @@
 #define CONTACT_MARGIN 1e-3
 #define MAX_EXPONENT 40.0
 #define HALVINGS 6
-#define NO_TOP __builtin_inf() /* no top speed */
 
 struct point {
     double x, y;
@@ -67,10 +66,8 @@ static inline void push_apart(
         }
 }
 
-static inline void move(struct point *place, struct point *speed, struct point force, double top)
+static inline void move(struct point *place, struct point *speed, struct point force)
 {
     place->x += speed->x * TICK_S, place->y += speed->y * TICK_S;
     speed->x = speed->x * SPEED_KEPT + force.x * TICK_S, speed->y = speed->y * SPEED_KEPT + force.y * TICK_S;
-    const double size = __builtin_sqrt(speed->x * speed->x + speed->y * speed->y);
-    if (size > top) speed->x = speed->x / size * top, speed->y = speed->y / size * top;
 }

@@ -71,7 +71,7 @@ static void step_spread(
     double radius[SPREAD_MAX_AGENTS], together = 0;
     for (int k = 0; k < agents; k++) force[k] = ways[choice[k] & 7], radius[k] = RADIUS;
     push_apart(force, world->place, radius, agents, agents);
-    for (int k = 0; k < agents; k++) move(world->place + k, world->speed + k, force[k], NO_TOP);
+    for (int k = 0; k < agents; k++) move(world->place + k, world->speed + k, force[k]);
     for (int i = 0; i < agents; i++) {
         double least = distance(world->place[0], world->landmark[i]);
         for (int k = 1; k < agents; k++) {
