@@ -39,7 +39,6 @@ class EnvSpec:
             leaks state, as Box2D's does in BipedalWalker.
         bounds: largest size by the dotted path of each part of the observation of variable size (`Layout.of`). Nested
             mappings are flattened: `{seen: {items: 3}}` is `{"seen.items": 3}`.
-        action_bounds: the same for actions.
         without: dotted paths of parts of the observation to leave out.
         training: overrides during rollouts, but not in evaluations: ``kwargs`` are updated, ``wrappers`` appended and
             ``max_episode_steps`` replaced.
@@ -54,7 +53,6 @@ class EnvSpec:
     max_episode_steps: Annotated[int | None, Range("must be at least 1, or null for no other limit", low=1)]
     fresh: bool
     bounds: Mapping[str, Any] = field(default_factory=dict)
-    action_bounds: Mapping[str, Any] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     training: Mapping[str, Any] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
@@ -71,8 +69,7 @@ class EnvSpec:
             not isinstance(self.without, str), f"without={self.without!r} must be a list of paths: [{self.without}]"
         )
         object.__setattr__(self, "kwargs", freeze(dict(self.kwargs)))
-        for bounds in ("bounds", "action_bounds"):
-            object.__setattr__(self, bounds, freeze(dict(_join(dict(getattr(self, bounds)), ""))))
+        object.__setattr__(self, "bounds", freeze(dict(_join(dict(self.bounds), ""))))
         object.__setattr__(self, "without", tuple(map(str, self.without)))
         object.__setattr__(self, "wrappers", tuple(freeze(dict(wrapper)) for wrapper in self.wrappers))
         require(not isinstance(self.metrics, str), f"metrics={self.metrics!r} must be a list: [{self.metrics}]")
@@ -106,7 +103,7 @@ class EnvSpec:
         """Return the recipe as plain data, from which it can be rebuilt."""
         wrappers = [dict(thaw(wrapper)) for wrapper in self.wrappers]
         own = {name: getattr(self, name) for name in ("id", "max_episode_steps", "fresh")}
-        own |= {name: dict(thaw(getattr(self, name))) for name in ("kwargs", "bounds", "action_bounds", "training")}
+        own |= {name: dict(thaw(getattr(self, name))) for name in ("kwargs", "bounds", "training")}
         own |= {} if self.agents is None else {"agents": self.agents}
         own |= {"agent_id_feature": True} if self.agent_id_feature else {}
         return own | {"wrappers": wrappers, "without": list(self.without), "metrics": list(self.metrics)}
@@ -193,8 +190,8 @@ class EnvSpec:
         return Layout.of(observation_space, dict(thaw(self.bounds)), self.without)
 
     def lay_out_actions(self, action_space: gymnasium.Space) -> Layout:
-        """Return the layout of an action space; raise ConfigError if its size is unknown."""
-        return Layout.of(action_space, dict(thaw(self.action_bounds)), (), "env.action_bounds")
+        """Return the layout of an action space; raise ConfigError if its elements vary in size."""
+        return Layout.of(action_space, None, ())
 
     @functools.cached_property
     def made(self) -> EnvProperties:

@@ -94,8 +94,7 @@ SPACES: dict[str, spaces.Space[Any]] = {
     "oneof": spaces.OneOf([spaces.Discrete(5, start=-1), spaces.Box(-1, 1, (2, 2), np.float64), spaces.Text(4)]),
     "pile": spaces.Dict(pile=spaces.Sequence(spaces.Box(-1, 1, (2,))), near=spaces.Discrete(3, start=-1)),
     "stacked": spaces.Sequence(spaces.Dict(x=spaces.Discrete(4), y=spaces.MultiBinary(3)), stack=True),
-    "graph": spaces.Tuple([spaces.Graph(spaces.Box(-1, 1, (2,)), spaces.Discrete(3)), spaces.MultiDiscrete([2, 3])]),
-    "edgeless": spaces.Graph(spaces.Discrete(3), None),
+    "rooms": spaces.Tuple([spaces.Sequence(spaces.Box(-1, 1, (2,))), spaces.MultiDiscrete([2, 3])]),
     "start": spaces.Discrete(4, start=-1),
     "bits": spaces.MultiBinary([2, 3]),
     "number": spaces.Box(-1, 1, (), np.float64),
@@ -112,43 +111,8 @@ def plain(element: Any) -> Any:
 
 GYMNASIUMS: list[tuple[spaces.Space[Any], dict[str, Any]]] = [  # those of its tests/spaces/utils.py whose size varies
     *((spaces.Text(6, **charset), {}) for charset in ({}, {"min_length": 3}, {"charset": "abcdef"})),
-    (spaces.Tuple((spaces.Graph(spaces.Box(-1, 1, (2, 1)), None), spaces.Discrete(2))), {".0": [10, 1]}),
-    (
-        spaces.Dict(
-            a=spaces.Dict(a=spaces.Graph(spaces.Box(-100, 100, (2, 2)), None), b=spaces.Box(-100, 100, (2, 2))),
-            b=spaces.Tuple((spaces.Box(-100, 100, (2,)), spaces.Box(-100, 100, (2,)))),
-        ),
-        {".a.a": [10, 1]},
-    ),
-    *(
-        (spaces.Graph(node, edge), {"": [10, 100]})
-        for node, edge in (
-            (spaces.Box(-1, 1, (2,)), None),
-            (spaces.Box(-100, 100, (3, 4)), spaces.Discrete(5)),
-            (spaces.Discrete(5), spaces.Box(-100, 100, (3, 4))),
-            (spaces.Discrete(3), spaces.Discrete(4)),
-            (spaces.Dict(node_feature_1=spaces.Discrete(5), node_feature_2=spaces.MultiBinary(5)), spaces.Box(1, 4)),
-            (spaces.MultiBinary(4), None),
-            (spaces.MultiDiscrete([3, 4, 2]), spaces.Discrete(3)),
-            (spaces.Tuple((spaces.Box(-1, 1, (2,)), spaces.Discrete(3))), None),
-            (spaces.Discrete(4), spaces.Tuple((spaces.Box(0, 1, (2,)), spaces.Discrete(3)))),
-            (spaces.Discrete(3), spaces.Dict(weight=spaces.Box(0, 1, ()), type=spaces.Discrete(4))),
-            (
-                spaces.Dict(pos=spaces.Box(-10, 10, (3,)), label=spaces.Discrete(5)),
-                spaces.Dict(weight=spaces.Box(0, 1, ()), type=spaces.Discrete(3)),
-            ),
-            (
-                spaces.Tuple((spaces.Dict(a=spaces.Discrete(3)), spaces.MultiBinary(2))),
-                spaces.Tuple((spaces.Discrete(4), spaces.Box(0, 1, (2,)))),
-            ),
-        )
-    ),
     (spaces.Sequence(spaces.Discrete(4)), {"": 60}),
     (spaces.Sequence(spaces.Dict(feature=spaces.Box(0, 1, (3,)))), {"": 60}),
-    (
-        spaces.Sequence(spaces.Graph(spaces.Box(-100, 100, (2, 2)), spaces.Discrete(4))),
-        {"": 60, ".items": [10, 100]},
-    ),
     (spaces.Sequence(spaces.Box(0, 1), stack=True), {"": 60}),
     (spaces.Sequence(spaces.Dict(a=spaces.Box(0, 1, (3,)), b=spaces.Discrete(5)), stack=True), {"": 60}),
     (spaces.OneOf([spaces.Discrete(3), spaces.Box(0, 1)]), {}),

@@ -22,7 +22,6 @@ COMPARED: tuple[str, ...] = (
     "max_episode_steps",
     "fresh",
     "bounds",
-    "action_bounds",
     "without",
     "agents",
 )
@@ -161,5 +160,5 @@ def _read_role(description: Any, environment: dict[str, Any]) -> Role:
     name, seats, agents, *spaces = description
     observation, action = map(build_space, spaces)
     layout = Layout.of(observation, environment["bounds"], ())
-    actions = Layout.of(action, environment["action_bounds"], (), "env.action_bounds")
+    actions = Layout.of(action, None, ())
     return Role(name, tuple(seats), tuple(agents), observation, action, layout, actions)

@@ -71,9 +71,7 @@ def width_of(leaf: Leaf) -> int:
 
 def divisor_of(leaf: Leaf) -> int:
     """Return the divisor that scales a leaf's numbers to features."""
-    if leaf.kind == "pixels":
-        return leaf.greatest
-    return max(leaf.sizes[0] - 1, 1) if leaf.kind == "links" else 1
+    return leaf.greatest if leaf.kind == "pixels" else 1
 
 
 def _spread(leaf: Leaf) -> Spread:
@@ -92,7 +90,7 @@ def _spread(leaf: Leaf) -> Spread:
     if leaf.kind == "length":
         items = np.arange(leaf.sizes[0])
         return lambda numbers, out: np.greater(numbers[:, :, None], items, out=out.reshape(*numbers.shape, -1))
-    return partial(_divide, divisor_of(leaf)) if leaf.kind in ("pixels", "links") else _copy
+    return partial(_divide, divisor_of(leaf)) if leaf.kind == "pixels" else _copy
 
 
 def _divide(by: int, numbers: Array, out: Array) -> None:

@@ -7,7 +7,7 @@ arXiv:2406.12905). Unlike there, nested structures are restored exactly, and not
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -29,10 +29,9 @@ from paddock.envs.spaces.codecs import (
 from paddock.envs.spaces.columns import Fill, filler
 from paddock.envs.spaces.features import Features
 from paddock.envs.spaces.structures import RecordCodec
-from paddock.envs.spaces.varying import GraphCodec, OneOfCodec, SequenceCodec, TextCodec
+from paddock.envs.spaces.varying import OneOfCodec, SequenceCodec, TextCodec
 
-Bounds = Mapping[str, int | Sequence[int]]
-Key = Literal["env.bounds", "env.action_bounds"]  # configuration key of the bounds
+Bounds = Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -50,20 +49,19 @@ class Layout:
     _root: Codec = field(compare=False, repr=False)
 
     @classmethod
-    def of(cls, space: Space, bounds: Bounds, without: Sequence[str], key: Key = "env.bounds") -> "Layout":
+    def of(cls, space: Space, bounds: Bounds | None, without: Sequence[str]) -> "Layout":
         """Lay out a space.
 
         Args:
-            space: any Gymnasium space.
+            space: any Gymnasium space except Graph.
             bounds: largest size by the dotted path of each component of variable size: items of a Sequence, characters
-                of a custom text space, (nodes, edges) of a Graph. The path of the root is "element".
+                of a custom text space. The path of the root is "element". None: sizes must not vary, as of actions.
             without: dotted paths of components to leave out.
-            key: configuration key of the bounds, for messages.
 
         Raises:
             ConfigError: a space has no bound or an unknown class, or a path does not exist.
         """
-        builder = _Builder(dict(bounds), set(without), key)
+        builder = _Builder(bounds, set(without))
         kept, root = builder.build(space, (), ())
         builder.finish()
         leaves = tuple(root.leaves(0))
@@ -83,8 +81,7 @@ class Layout:
     def fields(self, rows: Array) -> Views:
         """Return views of the leaves of rows [...]: arrays [..., *shape] in the space's structure of dicts and tuples.
 
-        A Sequence has "length" and "items", a OneOf "tag" and its options by index, a Graph "num_nodes", "nodes" and,
-        if it has edges, "num_edges" (-1: no edges given), "edges" and "edge_links".
+        A Sequence has "length" and "items", a OneOf "tag" and its options by index.
         """
         return self._root.views(rows if self.plain else rows.view(self._root.dtype))
 
@@ -140,8 +137,8 @@ class Layout:
 class _Builder:
     """Recursive builder of a space's codecs."""
 
-    def __init__(self, bounds: dict[str, Any], without: set[str], key: Key) -> None:
-        self.bounds, self.without, self.key = bounds, without, key
+    def __init__(self, bounds: Bounds | None, without: set[str]) -> None:
+        self.bounds, self.without = bounds, without
         self.varying: set[str] = set()  # paths that take a bound
         self.paths: set[str] = set()  # paths that can be left out
         self.unbounded: list[str] = []  # messages about missing bounds
@@ -171,19 +168,12 @@ class _Builder:
                 built = [self.build(option, (*path, k), lead) for k, option in enumerate(space.spaces)]
                 return spaces.OneOf([kept for kept, _ in built]), OneOfCodec(path, lead, [part for _, part in built])
             case spaces.Sequence():
-                most, key = self._bound(space, path, int)
+                most, key = self._bound(space, path)
                 kept, item = self.build(space.feature_space, (*path, "items"), (*lead, most))
                 return spaces.Sequence(kept, stack=space.stack), SequenceCodec(path, lead, most, key, item, space.stack)
-            case spaces.Graph():
-                (nodes, edges), key = self._bound(space, path, tuple)
-                _, node = self.build(space.node_space, (*path, "nodes"), (*lead, nodes))
-                edge = None
-                if space.edge_space is not None:
-                    _, edge = self.build(space.edge_space, (*path, "edges"), (*lead, edges))
-                return space, GraphCodec(path, lead, (nodes, edges), key, node, edge)
         # A custom class of texts, such as MiniGrid's MissionSpace.
         if space.dtype is not None and np.dtype(space.dtype).kind == "U":
-            return space, TextCodec(path, lead, self._bound(space, path, int)[0])
+            return space, TextCodec(path, lead, self._bound(space, path)[0])
         raise ConfigError(
             f"{_named(path)} is a {type(space).__name__}, which is not supported; "
             f"{self._leave_out(path)}wrap the environment"
@@ -191,8 +181,8 @@ class _Builder:
 
     def finish(self) -> None:
         """Raise ConfigError for an unknown path or a missing bound."""
-        for path in sorted(self.bounds.keys() - self.varying):
-            raise ConfigError(f"{self.key}.{path} is not a text, sequence or graph; {nearest(path, self.varying)}")
+        for path in sorted((self.bounds or {}).keys() - self.varying):
+            raise ConfigError(f"env.bounds.{path} is not a text or sequence; {nearest(path, self.varying)}")
         for path in sorted(self.without - self.paths):
             raise ConfigError(f"env.without={path} is not a part of the space; {nearest(path, self.paths)}")
         for text in self.unbounded:
@@ -211,28 +201,26 @@ class _Builder:
             return spaces.Dict(list(kept.items())), RecordCodec(path, of, None)  # in the original order
         return spaces.Tuple(list(kept.values())), RecordCodec(path, of, len(parts))
 
-    def _bound(self, space: Space, path: Path, kind: type) -> tuple[Any, str]:
+    def _bound(self, space: Space, path: Path) -> tuple[int, str]:
         """Return a component's bound and its configuration key."""
         at = _key(path)
-        key = f"{self.key}.{at}"
+        key = f"env.bounds.{at}"
         self.varying.add(at)
-        form = "[nodes, edges]" if kind is tuple else "n"
+        varies = f"{_named(path)} is a {type(space).__name__}, whose elements vary in size"
+        require(self.bounds is not None, f"{varies}; wrap the environment")
+        assert self.bounds is not None
         if at not in self.bounds:
-            self.unbounded.append(
-                f"{_named(path)} is a {type(space).__name__}, whose elements vary in size; set an upper bound by "
-                f"+{key}={form}, or {self._leave_out(path)}wrap the environment"
-            )
-        bound = self.bounds.get(at, (1, 1) if kind is tuple else 1)
-        given = list(bound) if isinstance(bound, Sequence) and not isinstance(bound, str) else [bound]
-        whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in given)
-        if not whole or len(given) != (2 if kind is tuple else 1):
-            raise ConfigError(f"{key}={bound} must be {form}, at least 1")
-        return (tuple(given) if kind is tuple else given[0]), key
+            remedy = f"set an upper bound by +{key}=n, or {self._leave_out(path)}wrap the environment"
+            self.unbounded.append(f"{varies}; {remedy}")
+        bound = self.bounds.get(at, 1)
+        whole = isinstance(bound, int) and not isinstance(bound, bool) and bound >= 1
+        require(whole, f"{key}={bound} must be an integer, at least 1")
+        return bound, key
 
     def _leave_out(self, path: Path) -> str:
         """Return a remedy for a component of an observation; actions cannot be left out."""
         at = _key(path)
-        return f"exclude it with env.without=[{at}], or " if self.key == "env.bounds" and at in self.paths else ""
+        return f"exclude it with env.without=[{at}], or " if self.bounds is not None and at in self.paths else ""
 
 
 def _kind(box: spaces.Box) -> Kind:

@@ -76,7 +76,7 @@ class SparseFeatures:
         shown = tuple(leaf for leaf in leaves if width_of(leaf))
         width = sum(width_of(leaf) for leaf in shown)
         known = all(leaf.dtype.lstrip("<|").replace("b1", "u1") in TYPES for leaf in shown)
-        full = sum(leaf.count for leaf in shown if leaf.kind in ("real", "pixels", "links"))
+        full = sum(leaf.count for leaf in shown if leaf.kind in ("real", "pixels"))
         return cls(shown, itemsize, legal) if known and width >= max(FEWEST, SHARE * full) else None
 
     @cached_property

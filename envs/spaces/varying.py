@@ -1,11 +1,10 @@
-"""Codecs of spaces whose elements vary in size within a bound: Text, OneOf, Sequence and Graph."""
+"""Codecs of spaces whose elements vary in size within a bound: Text, OneOf and Sequence."""
 
 import abc
 from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
-from gymnasium.spaces import GraphInstance
 
 from paddock.envs.spaces.codecs import (
     Array,
@@ -163,7 +162,8 @@ class SequenceCodec(VaryingCodec):
         def write(index: Index, element: Any) -> None:
             count = self.item.count_rows(element) if self.stacked else len(element)
             if count > self.most:
-                raise _overflow(count, "items", self)
+                what = f"{count} items{at_path(self.path)}, expected at most {self.most}; increase {self.key}"
+                raise SpaceMismatch(what)
             before = int(length[index])
             at = deeper(index)
             if self.stacked:
@@ -190,75 +190,6 @@ class SequenceCodec(VaryingCodec):
         return read
 
 
-@final
-class GraphCodec(VaryingCodec):
-    """Codec of a bounded Graph: nodes and edges as items in Gymnasium's batch form, and edge links as node pairs."""
-
-    def __init__(
-        self, path: Path, lead: tuple[int, ...], most: tuple[int, int], key: str, node: Codec, edge: Codec | None
-    ) -> None:
-        """Lay out at most `most` (nodes, edges) and the links; `edge` is None if the space has no edges.
-
-        The codecs have their bounds at the end of their leads; `key` is the configuration key of the bounds.
-        """
-        self.path, self.most, self.key, self.node, self.edge = path, most, key, node, edge
-        one = ((most[0],), (0,))
-        codecs: dict[str | int, Codec] = {
-            "num_nodes": NumericCodec((*path, "num_nodes"), "length", INTEGER, lead, (), *one),
-            "nodes": node,
-        }
-        if edge is not None:
-            # -1: the element has no edges, which differs from an empty array of edges.
-            codecs["num_edges"] = NumericCodec((*path, "num_edges"), "length", INTEGER, lead, (), (most[1],), (0,))
-            codecs["edges"] = edge
-            links = np.dtype(np.int32)
-            codecs["edge_links"] = NumericCodec((*path, "edge_links"), "links", links, (*lead, most[1]), (2,), *one)
-        self.record = RecordCodec(path, codecs, None)
-        self.dtype = self.record.dtype
-
-    def write(self, views: Views) -> Write:
-        """See `VaryingCodec.write`."""
-        arrays = list(flatten(views))
-
-        def write(index: Index, element: Any) -> None:
-            if not isinstance(element, GraphInstance):
-                raise SpaceMismatch(f"{type(element).__name__}{at_path(self.path)}, expected a GraphInstance")
-            at = deeper(index)
-            nodes = self.node.count_rows(element.nodes)
-            if element.edges is not None and self.edge is None:
-                raise SpaceMismatch(f"edges{at_path(self.path)}, expected none")
-            edges = -1 if self.edge is None or element.edges is None else self.edge.count_rows(element.edges)
-            if nodes > self.most[0]:
-                raise _overflow(nodes, "nodes", self)
-            if edges > self.most[1]:
-                raise _overflow(edges, "edges", self)
-            clear(arrays, index)
-            self.node.pack(select(views["nodes"], (*at, slice(0, nodes))), element.nodes, choices=True)
-            views["num_nodes"][index] = nodes
-            if self.edge is not None:
-                views["num_edges"][index] = edges
-                if edges >= 0:
-                    self.edge.pack(select(views["edges"], (*at, slice(0, edges))), element.edges, choices=True)
-                    links = self.record.codecs["edge_links"]
-                    links.pack(views["edge_links"][(*at, slice(0, edges))], element.edge_links)
-
-        return write
-
-    def reader(self, views: Views) -> Read:
-        """See `Codec.reader`."""
-
-        def read(index: Index) -> GraphInstance:
-            at, nodes = deeper(index), int(views["num_nodes"][index])
-            edges = int(views["num_edges"][index]) if self.edge is not None else -1
-            own = self.node.batch(copied(select(views["nodes"], (*at, slice(0, nodes)))))
-            if self.edge is None or edges < 0:
-                return GraphInstance(own, None, None)
-            between = self.edge.batch(copied(select(views["edges"], (*at, slice(0, edges)))))
-            return GraphInstance(own, between, views["edge_links"][(*at, slice(0, edges))].copy())
-
-        return read
-
-
 def deeper(index: Index) -> tuple[int, ...]:
     """Return an index as a tuple, to which an item's position can be appended."""
     return index if isinstance(index, tuple) else (index,)
@@ -268,8 +199,3 @@ def clear(arrays: Sequence[Array], index: Any) -> None:
     """Zero each array at an index."""
     for array in arrays:
         array[index] = "" if array.dtype.kind == "U" else 0
-
-
-def _overflow(count: int, what: str, codec: "SequenceCodec | GraphCodec") -> SpaceMismatch:
-    """Return the error for an element above its bound."""
-    return SpaceMismatch(f"{count} {what}{at_path(codec.path)}, expected at most {codec.most}; increase {codec.key}")

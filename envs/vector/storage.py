@@ -32,7 +32,7 @@ class Layouts:
         """Return the layouts of these spaces.
 
         Raises:
-            ConfigError: `env.bounds`, `env.without` and `env.action_bounds` leave a size unknown, or name missing parts.
+            ConfigError: `env.bounds` and `env.without` leave a size unknown, or name missing parts.
         """
         observation = spec.lay_out(observation_space)
         return cls(observation, spec.lay_out_actions(action_space), observation.space, action_space)

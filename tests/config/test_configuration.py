@@ -196,7 +196,6 @@ def mappings_of(node: Any, path: str = "") -> Iterator[str]:
     if isinstance(node, dict) and path not in (
         "env.kwargs",
         "env.bounds",
-        "env.action_bounds",
     ):  # whose keys are of the environment
         yield path
         for key, value in node.items():

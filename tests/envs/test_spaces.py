@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import Space, spaces
-from gymnasium.spaces import GraphInstance
 
 from paddock.envs.errors import ConfigError
 from paddock.envs.spaces.codecs import SpaceMismatch
@@ -41,7 +40,7 @@ def box(rng: np.random.Generator) -> spaces.Box:
 def random_space(rng: np.random.Generator, depth: int, path: str, bounds: dict[str, Any]) -> Space:
     """Draw a space of at most so many levels, and note the bounds it needs."""
     inner = lambda *keys: random_space(rng, depth - 1, ".".join(filter(None, [path, *map(str, keys)])), bounds)  # noqa: E731
-    kind = rng.integers(12 if depth else 6)
+    kind = rng.integers(11 if depth else 6)
     n = int(rng.integers(1, 4))
     match kind:
         case 0 | 1:
@@ -60,17 +59,13 @@ def random_space(rng: np.random.Generator, depth: int, path: str, bounds: dict[s
             return spaces.Tuple([inner(k) for k in range(n)])
         case 9:
             return spaces.OneOf([inner(k) for k in range(n)])
-        case 10:
-            bounds[path or "element"] = 60
-            return spaces.Sequence(inner("items"), stack=bool(rng.integers(2)))
-    bounds[path or "element"] = (10, 100)
-    node, edge = (spaces.Discrete(3, start=1) if rng.integers(2) else spaces.Box(0, 1, (2,)) for _ in range(2))
-    return spaces.Graph(node, edge if rng.integers(2) else None)
+    bounds[path or "element"] = 60
+    return spaces.Sequence(inner("items"), stack=bool(rng.integers(2)))
 
 
 def same(one: Any, other: Any) -> bool:
     """Whether two elements are equal in structure, shape, type and bits."""
-    if isinstance(one, GraphInstance | tuple):
+    if isinstance(one, tuple):
         return isinstance(other, tuple) and len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict):
         return isinstance(other, dict) and one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
@@ -194,7 +189,6 @@ NESTED = spaces.Dict(
     s=spaces.Sequence(spaces.Discrete(2)),
     o=spaces.OneOf([spaces.Discrete(2), spaces.Text(2)]),
     m=spaces.MultiBinary(2),
-    g=spaces.Graph(spaces.Discrete(3), None),
 )
 ELEMENT: dict[str, Any] = {
     "a": (np.zeros(2, F4), np.zeros((2, 2), U1)),
@@ -203,7 +197,6 @@ ELEMENT: dict[str, Any] = {
     "s": (0, 1),
     "o": (0, 1),
     "m": np.zeros(2, np.int8),
-    "g": GraphInstance(np.array([1, 2]), None, None),
 }
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a shape that would broadcast": (
@@ -221,17 +214,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "3 items at ['s'], expected at most 2; increase env.bounds.s",
     ),
     "an alternative that is none": ({"o": (2, 0)}, "2 at ['o'], expected one of 2 with its value"),
-    "too many nodes": (
-        {"g": GraphInstance(np.array([1, 2, 0]), None, None)},
-        "3 nodes at ['g'], expected at most (2, 1); increase env.bounds.g",
-    ),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_element_is_refused_with_its_place(name: str) -> None:
     wrong, message = WRONG[name]
-    layout = Layout.of(NESTED, {"s": 2, "g": [2, 1]}, [])
+    layout = Layout.of(NESTED, {"s": 2}, [])
     write = layout.writer(layout.zeros(1))
     write(0, ELEMENT)
     with pytest.raises(SpaceMismatch) as error:
@@ -275,7 +264,7 @@ REFUSED = {
         spaces.Dict(speed=spaces.Discrete(2), say=Mission()),
         {"say": 3, "sya": 2},
         [],
-        "env.bounds.sya is not a text, sequence or graph; did you mean 'say'?",
+        "env.bounds.sya is not a text or sequence; did you mean 'say'?",
     ),
     "nothing left": (
         spaces.Dict(camera=spaces.Discrete(2)),

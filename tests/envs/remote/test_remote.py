@@ -57,7 +57,7 @@ def test_a_server_with_workers_gives_what_gymnasiums_gives(make: Any) -> None:
     contract.test_every_backend_gives_what_gymnasiums_gives(make, Served(WORKERS), TASKS["parts"])
 
 
-@pytest.mark.parametrize("task", ["padded", "graph"])
+@pytest.mark.parametrize("task", ["padded", "rooms"])
 def test_a_server_gives_every_kind_of_space(make: Any, task: str) -> None:
     contract.test_every_backend_gives_what_gymnasiums_gives(make, Served(), STRUCTURED[task])
 

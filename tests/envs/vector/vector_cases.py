@@ -42,13 +42,10 @@ STRUCTURED = {  # with each kind of space that Gymnasium has
     "oneof": samples("oneof", "text"),
     "pile": samples("pile", "oneof", bounds={"pile": 40}),
     "stacked": samples("stacked", "bits", bounds={"element": 40}),
-    "graph": samples("graph", "pile", bounds={"0": [10, 100]}, action_bounds={"pile": 40}),
-    "edgeless": samples("edgeless", bounds={"element": [10, 1]}),
-    "start": samples("start", "stacked", action_bounds={"element": 40}),
-    "choice": samples("start", "graph", action_bounds={"0": [10, 100]}),
+    "rooms": samples("rooms", "start", bounds={"0": 40}),
     "bits": samples("bits", "padded"),
 }
-BOUNDS = {"pile.pile": 40, "stacked": 40, "graph.0": [10, 100], "edgeless": [10, 1]}
+BOUNDS = {"pile.pile": 40, "stacked": 40, "rooms.0": 40}
 EVERYTHING = samples("everything", "mixed", bounds=BOUNDS)
 
 
