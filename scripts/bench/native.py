@@ -1,6 +1,6 @@
 """Compare steps/s of compiled environments, EnvPool, Gymnasium, MinAtar, PettingZoo and gymnax with random actions.
 
-    python scripts/bench/native.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
+    python scripts/bench/native.py [--quick] [--json PATH] [--rows NAME ...]
 
 Native environments step as in rollouts: actions are sent, and a batch with the infos of ended episodes is received.
 Contenders run interleaved in separate processes (scripts/bench/contenders/compiled.py), each at the best setting of its
@@ -24,22 +24,29 @@ sys.path.insert(0, str(ROOT))  # Python adds only the script's own folder
 
 from paddock.envs.native import library  # noqa: E402
 from scripts.bench import harness  # noqa: E402
-from scripts.bench.contenders.compiled import CONTENDERS, MINATAR, ROWS, WALKERS, WORLDS  # noqa: E402
+from scripts.bench.contenders.compiled import CONTENDERS, MINATAR, ROBOTS, ROWS, WALKERS, WORLDS  # noqa: E402
 from scripts.bench.contenders.players import add_options, library_versions, play_row, players  # noqa: E402
 from scripts.bench.harness import Report  # noqa: E402
 
-OURS, OURS_IN_JAX = "native", "vec=jax"
-FACTORS = {"EnvPool": 8.0, "Gymnasium": 15.0}  # ours / theirs on one core, for walkers
-WORLD_FACTORS = {"EnvPool": 50.0, "Gymnasium": 900.0}  # the same for MiniGrid's empty room
-WALKER_RATE, WORLD_RATE = 150_000, 5_000_000  # steps/s of a core; for walkers with AVX-512
-RATES = {  # targets in steps/s of rows without a peer's target
+OURS = "native"
+BATCHED, PARALLEL, SERIAL = "vec=mujoco", "vec=mujoco, 2 threads", "vec=serial"
+WALKER_RATE = 150_000  # steps/s of a core with AVX-512
+RATES = {  # targets in steps/s of a core
+    **{id: WALKER_RATE for id in WALKERS},
     "CartPole-v1": 20_000_000,
+    WORLDS[0]: 5_000_000,
     "connect_four_v3": 30_000_000,
     "snake": 5_000_000,
     "spread": 10_000_000,
     "paddock/Pong-v0": 20_000_000,
     **{id: 5_000_000 for id in MINATAR},
 }
+RATIOS = {  # targets of ours / theirs on one core
+    **{id: {(OURS, "EnvPool"): 8.0, (OURS, "Gymnasium"): 15.0} for id in WALKERS},
+    WORLDS[0]: {(OURS, "EnvPool"): 50.0, (OURS, "Gymnasium"): 900.0},
+    **{id: {(BATCHED, SERIAL): 1.3, (PARALLEL, BATCHED): 1.7} for id in ROBOTS},
+}
+MEAN_RATIO = 1.45  # target of the geometric mean of the robots' first ratio
 QUICK_ROWS = ["BipedalWalker-v3", "CartPole-v1"]
 PILOT_S, WARM_S, PLAY_S = 0.3, 0.2, 1.0
 
@@ -49,8 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = read_options(arguments)
     load, instructions = os.getloadavg()[0], library.widest()
     harness.warn_if_busy()
-    interpreters = {"pufferlib": options.pufferlib}
-    with players({one.library for one in CONTENDERS.values()}, interpreters, "compiled.py") as present:
+    with players({one.library for one in CONTENDERS.values()}, {}, "compiled.py") as present:
         rows = {}
         for row in options.rows:
             playing = {k: c for k, c in CONTENDERS.items() if row in c.rows and not present[c.library].missing}
@@ -69,6 +75,11 @@ def main(arguments: list[str] | None = None) -> int:
     }
     print(render(report))
     missed = any(target["reached"] is False for row in rows.values() for target in row["targets"])
+    ratios = [rows[robot]["targets"][0]["measured"] for robot in ROBOTS if robot in rows]
+    if len(ratios) == len(ROBOTS) and None not in ratios:
+        mean = statistics.geometric_mean(ratios)
+        print(f"robots, {BATCHED} / {SERIAL}: geometric mean {mean:.2f}, target {MEAN_RATIO}")
+        missed |= mean < MEAN_RATIO
     return harness.finish(report, options.json, not missed)
 
 
@@ -82,25 +93,26 @@ def check_targets(row: str, sides: Report, instructions: str) -> list[Report]:
         reached = None if measured is None or why_not else measured >= least
         return {"what": what, "measured": measured, "target": least, "reached": reached, "why_not": why_not}
 
-    rate = sides[OURS]["median"] if OURS in sides else 0.0
-    if row not in (*WALKERS, WORLDS[0]):
-        return [target("steps/s of a core", rate, RATES[row])] if row in RATES else []
-    walks = row in WALKERS
-    why_not = f"the target is for AVX-512, this ran with {instructions}" if walks and instructions != "avx512" else ""
-    targets = [target("steps/s of a core", rate, WALKER_RATE if walks else WORLD_RATE, why_not)]
-    for peer, factor in (FACTORS if walks else WORLD_FACTORS).items():
+    targets = []
+    if row in RATES:
+        unsuited = row in WALKERS and instructions != "avx512"
+        why_not = f"the target is for AVX-512, this ran with {instructions}" if unsuited else ""
+        rate = sides[OURS]["median"] if OURS in sides else 0.0
+        targets.append(target("steps/s of a core", rate, RATES[row], why_not))
+    for (ours, peer), factor in RATIOS.get(row, {}).items():
         times = None
         if peer in sides:
-            pairs = zip(sides[OURS]["rates"], sides[peer]["rates"], strict=True) if OURS in sides else [(0.0, 1.0)]
+            pairs = zip(sides[ours]["rates"], sides[peer]["rates"], strict=True) if ours in sides else [(0.0, 1.0)]
             times = statistics.median(ours / theirs for ours, theirs in pairs)
-        targets.append(target(f"times {peer}", times, factor, "" if peer in sides else f"{peer} was not measured"))
+        why_not = "" if peer in sides else f"{peer} was not measured"
+        targets.append(target(f"{ours} / {peer}", times, factor, why_not))
     return targets
 
 
 def render_row(row: str, result: Report) -> str:
     """Format an environment's medians, ranges and targets."""
     lines = ["", f"{row:26}{'steps/s':>13}{'min':>13}{'max':>13}{'ours':>9}   setting"]
-    ours = result["sides"].get(OURS, result["sides"].get(OURS_IN_JAX))
+    ours = next((result["sides"][name] for name in (OURS, "vec=jax", BATCHED) if name in result["sides"]), None)
     for name, side in result["sides"].items():
         setting = " ".join(f"{key}={value}" for key, value in side["setting"].items())
         times = f"{ours['median'] / side['median']:8.1f}x" if ours else f"{'-':>9}"
@@ -110,8 +122,8 @@ def render_row(row: str, result: Report) -> str:
     lines += [f"  {name:24}skipped: {error}" for name, error in result["errors"].items()]
     for target in result["targets"]:
         word = {True: "reached", False: "MISSED", None: f"not checked: {target['why_not']}"}[target["reached"]]
-        measured = "-" if target["measured"] is None else f"{target['measured']:,.1f}"
-        lines.append(f"  {target['what']}: {measured}, target {target['target']:,.0f} {word}")
+        measured = "-" if target["measured"] is None else f"{target['measured']:,.2f}"
+        lines.append(f"  {target['what']}: {measured}, target {target['target']:,.4g} {word}")
     return "\n".join(lines)
 
 

@@ -125,6 +125,13 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     """Parse the command line; --quick changes the defaults."""
     parser = harness.command_line(__doc__, "under a minute: three rows, one setting, 2 short repeats")
     add_options(parser, list(ROWS), PLAY_S)
+    parser.add_argument(
+        "--pufferlib",
+        type=harness.interpreter,
+        metavar="PYTHON",
+        default=sys.executable,
+        help="an interpreter that has PufferLib",
+    )
     parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), metavar="NAME", help="some of them (all)")
     options = parser.parse_args(arguments)
     options.rows = options.rows or (QUICK_ROWS if options.quick else list(ROWS))

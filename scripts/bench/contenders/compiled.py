@@ -46,7 +46,8 @@ ROWS["snake"] = row("paddock.envs.tasks.snake:Snake", kwargs=SNAKES)
 SPREAD = {"N": 3, "local_ratio": 0.5, "max_cycles": 25}
 ROWS["spread"] = row("paddock.envs.tasks.spread:Spread", kwargs=SPREAD)
 JAX = ("gymnax:CartPole-v1", "gymnax:Breakout-MinAtar")
-ROWS |= {id: row(id) for id in JAX}
+ROBOTS = tuple(f"{name}-v5" for name in ("HalfCheetah", "Hopper", "Walker2d", "Ant", "Humanoid"))
+ROWS |= {id: row(id) for id in JAX} | {id: row(f"paddock.envs.bindings.mujoco:{id}") for id in ROBOTS}
 GYMNASIUM = (*WALKERS, *CLASSIC, *WORLDS, *GAMES)
 HIDDEN = (32,)
 EPISODES = 256  # per call that plays whole episodes
@@ -171,12 +172,12 @@ def minatar(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     )
 
 
-def jax_vector(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    """Step vec=jax as `Collector` does."""
-    from paddock.envs.vector import Jax
+def recipe(name: str, row: Row, setting: Setting, stack: ExitStack) -> Advance:
+    """Step a recipe of `paddock.envs.vector` as `Collector` does."""
+    from paddock.envs import vector
 
-    N = setting["num_envs"]
-    venv = Jax(num_envs=N).make(row.spec, copy=False, packed=True)
+    N, threads = setting["num_envs"], {"threads": setting["workers"]} if name == "MuJoCo" else {}
+    venv = getattr(vector, name)(num_envs=N, **threads).make(row.spec, copy=False, packed=True)
     stack.callback(venv.close)
     venv.begin(0)
     actions = draw(venv.single_action_space, N)
@@ -219,23 +220,6 @@ def gymnax_scan(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     return advance
 
 
-def puffer_cartpole(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    """Step PufferLib's own CartPole in C, which some of its packages lack."""
-    from pufferlib.ocean.cartpole.cartpole import Cartpole
-
-    N = setting["num_envs"]
-    venv = Cartpole(num_envs=N, report_interval=2**30)
-    stack.callback(venv.close)
-    actions = draw(venv.single_action_space, N)
-    venv.reset(seed=0)
-
-    def advance() -> int:
-        venv.step(next(actions))
-        return N
-
-    return advance
-
-
 def sizes(*num_envs: int, num_batches: tuple[int, ...] = ()) -> tuple[Setting, ...]:
     """Return a grid of numbers of environments, and of batches if these are given."""
     counts: list[Setting] = [{"num_batches": count} for count in num_batches] or [{}]
@@ -243,20 +227,24 @@ def sizes(*num_envs: int, num_batches: tuple[int, ...] = ()) -> tuple[Setting, .
 
 
 ONE = Contender(
-    "paddock.envs.native", native, threads=1, rows=tuple(ROWS.keys() - JAX), settings=sizes(1024, 256, 4096)
+    "paddock.envs.native", native, threads=1, rows=tuple(ROWS.keys() - {*JAX, *ROBOTS}), settings=sizes(1024, 256, 4096)
 )
 POOL = Contender("envpool", envpool, threads=1, settings=sizes(256, 64, 1024, num_batches=(1, 2)))
 WHOLE = Contender("paddock.envs.native", native_episodes, threads=1, rows=WALKERS)
-BATCHED = Contender("gymnax", jax_vector, threads=1, rows=JAX, settings=sizes(1024, 4096, 16384))
+SERIAL = Contender("mujoco", partial(recipe, "Serial"), threads=1, rows=ROBOTS, settings=sizes(64))
+MUJOCO = replace(SERIAL, begin=partial(recipe, "MuJoCo"))
+BATCHED = Contender("gymnax", partial(recipe, "Jax"), threads=1, rows=JAX, settings=sizes(1024, 4096, 16384))
 CONTENDERS = {
     "Gymnasium": Contender("gymnasium", one_env, threads=1),
     "MinAtar": Contender("minatar", minatar, threads=1, rows=MINATAR),
     "PettingZoo": Contender("pettingzoo", pettingzoo, threads=1, rows=BOARDS),
     "EnvPool": POOL,
     "EnvPool, 2 threads": replace(POOL, threads=2),
-    "PufferLib's C": Contender("pufferlib", puffer_cartpole, 1, ("CartPole-v1",), sizes(1024, 4096)),
     "gymnax's lax.scan": replace(BATCHED, begin=gymnax_scan),
     "vec=jax": BATCHED,
+    "vec=serial": SERIAL,
+    "vec=mujoco": MUJOCO,
+    "vec=mujoco, 2 threads": replace(MUJOCO, threads=2),
     "native": ONE,
     "native, 2 threads": replace(ONE, threads=2),
     "native, whole episodes": WHOLE,

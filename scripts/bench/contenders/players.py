@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.bench.contenders.vectors import Setting
-from scripts.bench.harness import ROOT, Report, interpreter, positive_float, positive_int
+from scripts.bench.harness import ROOT, Report, positive_float, positive_int
 
 START_S, ANSWER_S = 60.0, 60.0  # slower libraries are skipped
 Grids = Mapping[str, Sequence[Setting]]  # by contender
@@ -134,14 +134,7 @@ def library_versions(present: Mapping[str, Player]) -> dict[str, str]:
 
 
 def add_options(parser: argparse.ArgumentParser, rows: Sequence[str], play_s: float) -> None:
-    """Add the options for rows, interpreter, repeats and seconds."""
+    """Add the options for rows, repeats and seconds."""
     parser.add_argument("--rows", nargs="+", choices=rows, metavar="ROW", help=f"of {', '.join(rows)} (all)")
-    parser.add_argument(
-        "--pufferlib",
-        type=interpreter,
-        metavar="PYTHON",
-        default=sys.executable,
-        help="an interpreter that has PufferLib",
-    )
     parser.add_argument("--repeats", type=positive_int, help="measured runs of each contender (5)")
     parser.add_argument("--seconds", type=positive_float, help=f"duration of each run ({play_s})")
