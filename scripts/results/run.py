@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # Python adds only the script's own folder
 
 from paddock.compare import print_comparison  # noqa: E402
-from paddock.config.command import parse, print_error, read_count, read_flag, read_names  # noqa: E402
+from paddock.config.command import Readers, parse, print_error, read_count, read_flag, read_names  # noqa: E402
 from paddock.config.compose import compose_alone  # noqa: E402
 from paddock.config.experiment import read_plain  # noqa: E402
 from paddock.envs.errors import PaddockError, nearest, require  # noqa: E402
@@ -42,7 +42,7 @@ STORED = ROOT / "notebooks" / "results"
 EPISODES = 100  # of a seed's score
 GATE_SEEDS = 5
 PACKAGES = ("gymnasium", "minigrid", "mujoco", "numpy", "torch")  # whose versions are stored
-READERS = {
+READERS: Readers = {
     "rows": (read_names, "comma-separated names of rows"),
     "hours": (float, "a number of hours"),
     "jobs": (read_count, "a number of concurrent runs"),
