@@ -17,20 +17,18 @@ from paddock.algos.common.interrupts import Interrupted, Interrupts, Unfinished
 from paddock.algos.common.keys import Stream, keyed_generator
 from paddock.algos.common.timing import Clock, worker_times
 from paddock.algos.evolution.generation import (
-    Generation,
     PairsPerTask,
     PopulationSize,
     check_generation,
+    check_lost,
     count_useful_workers,
-    play_evaluation,
+    evaluate,
     play_population,
-    report_lost,
     update,
 )
 from paddock.algos.evolution.population import EpisodeCap, Problem, play_members
-from paddock.algos.evolution.ranks import EvaluationLost
 from paddock.algos.evolution.strategies.protocol import StrategySettings, restored, state_of
-from paddock.algos.learning.episode_metrics import format_evaluation, mean_env_metrics, summarize
+from paddock.algos.learning.episode_metrics import mean_env_metrics
 from paddock.algos.learning.episodes import Moments
 from paddock.algos.learning.flow import run_job
 from paddock.algos.networks.flat import MLP, Activation, FlatPolicy, HiddenSizes, as_sizes
@@ -114,7 +112,7 @@ class ES:
             normalizer = self._normalizer(self.observed)
             job = play_population(self, self.problem, members, self.iteration, normalizer=normalizer)
             generation = run_job(self.pool, play_members, job)
-            self._report_lost(generation)
+            check_lost(generation)
             clock.lap("wait")
             returns, lengths = generation.returns, generation.lengths
             self.search, strategy_metrics = update(self.search, generation)
@@ -249,17 +247,6 @@ class ES:
             what = "iteration %d: skipped %d of %d episodes with non-finite observations in the normalization; %s"
             log.warning(what, self.iteration + 1, skipped, len(episodes), OBSERVATION_REMEDY)
 
-    def _report_lost(self, generation: Generation) -> None:
-        failed = [end for end in generation.ends if end.error is not None]
-        if not generation.lost:
-            report_lost(failed, f"iteration {self.iteration}")
-        elif not failed:
-            raise EvaluationLost("every member's return is NaN or infinite; check the environment's rewards")
-        else:
-            first = failed[0].error
-            reason = f"{type(first).__name__}: {first}"
-            raise EvaluationLost(f"every member of the population was lost; first error: {reason}") from first
-
     def _evaluate_and_keep_best(self) -> tuple[dict[str, float], float]:
         evaluation, seconds = self._evaluate_mean()
         if evaluation and evaluation["eval/return_mean"] > self.best_return:
@@ -269,13 +256,5 @@ class ES:
 
     def _evaluate_mean(self) -> tuple[dict[str, float], float]:
         """Return the metrics of the mean policy, and the seconds that workers computed; a signal raises Interrupted."""
-        normalizer = self._normalizer(self.observed)
-        job = play_evaluation(self, self.problem, self.search.mean, self.iteration, normalizer=normalizer)
-        description = format_evaluation(self.env, self.iteration, self.eval_episodes, self.eval_max_steps)
-        with self._interrupts.waiting(description):
-            played, ends = run_job(self.pool, play_members, job)
-        for end in ends:
-            if end.error is not None:
-                log.warning("an evaluation task failed: %s: %s", type(end.error).__name__, end.error)
-        metrics = summarize(played, self.env, self.best_return, self.iteration, self.eval_max_steps)
-        return metrics, sum(end.seconds for end in ends)
+        normalizer, mean = self._normalizer(self.observed), self.search.mean
+        return evaluate(self, self.problem, mean, self.iteration, self.best_return, self._interrupts, normalizer)

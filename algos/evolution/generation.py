@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.divergence import REMEDY, Diverged
-from paddock.algos.evolution.population import Problem, SearchDistribution
+from paddock.algos.common.interrupts import Interrupts
+from paddock.algos.evolution.population import Problem, SearchDistribution, play_members
+from paddock.algos.evolution.ranks import EvaluationLost
 from paddock.algos.evolution.strategies.protocol import Floats, Gaussian, Members, Metrics, Strategy
+from paddock.algos.learning.episode_metrics import format_evaluation, summarize
 from paddock.algos.learning.episodes import Episodes, Moments
-from paddock.algos.learning.flow import Job
+from paddock.algos.learning.flow import Job, run_job
 from paddock.algos.learning.policy_episodes import threads_of
 from paddock.algos.networks.flat import Normalizer
 from paddock.algos.pool.protocol import Done, Pool
@@ -170,6 +173,43 @@ def play_evaluation(
     ends = yield [(shared, first, min(first + size, episodes)) for first in range(0, episodes, size)]
     played = [end.value for end in ends if end.error is None]
     return Episodes.join(played, len(problem.env.metrics)), ends
+
+
+def evaluate(
+    settings: GenerationSettings,
+    problem: Problem,
+    mean: Floats,
+    iteration: int,
+    best: float,
+    interrupts: Interrupts,
+    normalizer: Normalizer | None = None,
+) -> tuple[dict[str, float], float]:
+    """Evaluate a mean [P]; return metrics, and the seconds that workers computed.
+
+    `best` is the highest mean return of previous evaluations. A signal raises Interrupted.
+    """
+    job = play_evaluation(settings, problem, mean, iteration, normalizer=normalizer)
+    description = format_evaluation(problem.env, iteration, settings.eval_episodes, problem.eval_max_steps)
+    with interrupts.waiting(description):
+        played, ends = run_job(settings.pool, play_members, job)
+    for end in ends:
+        if end.error is not None:
+            log.warning("an evaluation task failed: %s: %s", type(end.error).__name__, end.error)
+    metrics = summarize(played, problem.env, best, iteration, problem.eval_max_steps)
+    return metrics, sum(end.seconds for end in ends)
+
+
+def check_lost(generation: Generation) -> None:
+    """Warn about lost tasks of an iteration; raise EvaluationLost if all members were lost."""
+    failed = [end for end in generation.ends if end.error is not None]
+    if not generation.lost:
+        report_lost(failed, f"iteration {generation.distribution.iteration}")
+    elif not failed:
+        raise EvaluationLost("every member's return is NaN or infinite; check the environment's rewards")
+    else:
+        first = failed[0].error
+        reason = f"{type(first).__name__}: {first}"
+        raise EvaluationLost(f"every member of the population was lost; first error: {reason}") from first
 
 
 def report_lost(ends: Sequence[Done], what: str) -> None:
