@@ -28,6 +28,8 @@ class Stream(enum.IntEnum):
     REPLAY = 13  # sampled transitions
     UPDATE = 14  # noise of updates: sampled actions and noisy networks
     OPPONENT = 15  # self-play matchups
+    EMITTER = 16  # members of quality diversity
+    CENTROIDS = 17  # of a CVT archive
 
 
 def keyed_generator(seed: int, stream: Stream, iteration: int = 0, index: int = 0) -> np.random.Generator:
