@@ -13,8 +13,11 @@ from paddock.algos.learning.policy import can_draw as can_draw
 
 if TYPE_CHECKING:
     # Commands that only read run folders use these protocols without importing Gymnasium.
+    from paddock.algos.evolution.archive import Archive
+    from paddock.algos.evolution.descriptors import Descriptor
     from paddock.algos.evolution.niche import Niche
     from paddock.algos.networks.initial import Initial
+    from paddock.algos.pool.protocol import Pool
     from paddock.envs.spec import EnvSpec
 
 Metrics = Mapping[str, float]
@@ -138,6 +141,18 @@ class KeepsNiches(Protocol):
 
     niches: dict[int, Niche]  # active niches by number, oldest first
     archive: dict[int, Niche]  # retired niches
+
+
+@runtime_checkable
+class KeepsElites(Protocol):
+    """Algorithm that keeps an archive of elites (quality diversity); `policy(cell)` is the elite of a cell."""
+
+    elites: Archive
+    dimensions: Sequence[Descriptor]  # of the archive
+    objective_offset: float  # return that counts as 0 in the QD score
+
+    def replay(self, pool: Pool, episodes: int, seed: int) -> Archive:
+        """Return an archive of the elites by their results in fresh episodes, played on a pool."""
 
 
 @runtime_checkable

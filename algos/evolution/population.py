@@ -40,6 +40,8 @@ class Problem:
     episode_cap: EpisodeCap
     eval_max_steps: int  # step limit of evaluation episodes
     observation_sampling: float  # share of pairs whose observations update the normalization; 0: none
+    same_episodes: bool = False  # all members of all iterations play the same episodes
+    stream: Stream = Stream.EPISODE  # of the episodes' seeds
 
     def noise(self, iteration: int, niche_index: int = 0) -> Noise:
         """Return the noise of an iteration, the same on every machine."""
@@ -95,10 +97,13 @@ def play_pairs(
         coin = keyed_generator(problem.seed, Stream.OBSERVE, distribution.iteration, distribution.key(pair)).random()
         return coin < problem.observation_sampling
 
-    seeds = [
-        episode_seed(problem.seed, Stream.EPISODE, distribution.iteration, distribution.key(pair * episodes + k))
-        for _, pair, k in jobs
-    ]
+    def seed(pair: int, k: int) -> int:
+        if problem.same_episodes:
+            return episode_seed(problem.seed, problem.stream, 0, k)
+        index = distribution.key(pair * episodes + k)
+        return episode_seed(problem.seed, problem.stream, distribution.iteration, index)
+
+    seeds = [seed(pair, k) for _, pair, k in jobs]
     observe = [observed(pair) for _, pair, _ in jobs]
     played = _play(distribution, 2 * start, [m for m, _, _ in jobs], seeds, problem.episode_cap, observe)
     shape = (stop - start, 2, episodes)

@@ -73,7 +73,9 @@ def _check(
             what = f"{at}{name} is not a key of {path or 'the configuration'}"
             raise ConfigError(f"{what}; {nearest([*usual, str(name)][0], [*usual, *known])}")
         require(value != "???", f"{at}{name} has no value; set {at}{name}=...")
-        if getattr(hints.get(name), "_is_protocol", False):  # the parameter's own section
+        kinds = [hints.get(name), *typing.get_args(hints.get(name))]
+        absent = value is None and type(None) in kinds
+        if not absent and any(getattr(kind, "_is_protocol", False) for kind in kinds):  # the parameter's own section
             value = build(f"{at}{name}", value)
         # YAML parses 1e6 as a float.
         if isinstance(value, float) and value.is_integer() and not _fits(value, hints.get(name)):

@@ -22,7 +22,7 @@ from ..config.compose import compose_sections
 from ..config.experiment import prepare_member
 
 TASKS = {task.name: task for task in (*SUITE, *MULTIAGENT)}
-TASK_KEYS = ("steps", "algo")  # allowed for a single task in conf/algo/sanity
+TASK_KEYS = ("steps", "algo", "skip")  # allowed for a single task in conf/algo/sanity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,9 @@ class SuiteSettings:
     remembers: bool  # the policy is recurrent
     num_envs: int
     algo: Mapping[str, Any]  # overrides for all tasks; member.KEY addresses a population's members
-    tasks: Mapping[str, Mapping[str, Any]]  # overrides of single tasks: `steps` and further keys of `algo`
+    tasks: Mapping[
+        str, Mapping[str, Any]
+    ]  # overrides of single tasks: `steps` and further keys of `algo`, or the reason to `skip` it
 
     def __post_init__(self) -> None:
         for name, own in self.tasks.items():
@@ -89,10 +91,11 @@ def prepare_tasks(overrides: Sequence[str], names: Sequence[str], seeds: Sequenc
     prepared = []
     for task in tasks:
         bar = task.bar(settings.kind)
-        if bar is None:
-            prepared.append(PreparedTask(task, None, (), f"not for {settings.kind} policies"))
-            continue
         own = settings.tasks.get(task.name, {})
+        if bar is None or "skip" in own:
+            reason = own.get("skip", f"not for {settings.kind} policies")
+            prepared.append(PreparedTask(task, None, (), reason))
+            continue
         keys = {**settings.algo, **own.get("algo", {})}
         algo = copy.deepcopy(sections["algo"])
         for key, value in keys.items():

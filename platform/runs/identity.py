@@ -12,7 +12,7 @@ TASK_KEYS = ("algo.pairs_per_task",)
 # Keys that select hardware. They only affect rounding, so runs may be resumed on other hardware.
 DEVICE_KEYS = tuple(f"algo.{member}{key}" for member in ("", "member.") for key in ("device", "learners"))
 # Algorithms that seed each episode separately, so that results do not depend on vec.num_envs.
-WHOLE_EPISODES = ("es", "poet")
+WHOLE_EPISODES = ("es", "poet", "map_elites", "cma_me", "cma_mae")
 NUM_ENVS = "vec.num_envs"
 FACTORIES = {"env", "parallel_env", "make"}  # generic names of functions that make environments
 

@@ -31,6 +31,7 @@ REPLAY = [
 AGENTS = ["env=relay", "env.id=agents:Mortals"]
 PLAYED = {  # runs that together report every metric
     "es": [*TINY, "compute=serial", "budget.iterations=2"],
+    "map_elites": [*SHORT, "algo=map_elites", "env=cartpole", "algo.batch_size=4", "budget.iterations=10"],
     "poet": [*SHORT, "algo=poet", "env=poles", "algo.population=4", "algo.eval_max_steps=8", "budget.iterations=2"],
     "pbt": [
         *("experiment=pbt_cartpole", "compute=serial", "algo.members=2", "algo.interval=1", "algo.eval_episodes=1"),

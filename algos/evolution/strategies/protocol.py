@@ -60,6 +60,17 @@ class Strategy(Protocol):
         """
 
 
+class Recombines(Strategy, Protocol):
+    """Strategy that adapts its distribution to a chosen number of parents, such as CMA-ES."""
+
+    @property
+    def axes(self) -> tuple[float, float]:
+        """Smallest and largest standard deviation along an axis of the distribution."""
+
+    def tell(self, returns: Floats, noise: Noise, parents: int | None = None) -> tuple[Self, Metrics]:
+        """See `Strategy.tell`; `parents` is the number of best members to recombine, None: the better half."""
+
+
 class StrategySettings(Protocol):
     """Settings of a strategy; conf/algo/strategy explains each."""
 

@@ -59,9 +59,9 @@ class Paths:
 
 
 class Rates(NamedTuple):
-    """Recombination weights and learning rates for N members of P parameters."""
+    """Recombination weights and learning rates for some parents of P parameters."""
 
-    weights: Floats  # [N // 2] of the better half, best first; they sum to 1
+    weights: Floats  # of the parents, best first; they sum to 1
     mu_eff: float
     c_1: float
     c_mu: float
@@ -69,9 +69,8 @@ class Rates(NamedTuple):
     c_c: float
 
     @classmethod
-    def of(cls, size: int, members: int) -> "Rates":
-        """Return the published defaults for P = size."""
-        mu = max(members // 2, 1)
+    def of(cls, size: int, mu: int) -> "Rates":
+        """Return the published defaults for P = size and mu parents."""
         weights = math.log(mu + 1) - np.log(np.arange(1, mu + 1))
         weights /= weights.sum()
         mu_eff = 1 / float(np.sum(weights**2))
@@ -96,10 +95,16 @@ class SepCMA:
         """See `Strategy`."""
         return Gaussian(self.mean.astype(np.float32), self._scale().astype(np.float32), mirrored=False)
 
-    def tell(self, returns: Floats, noise: Noise) -> tuple["SepCMA", Metrics]:
-        """Recombine the better half of the members that were not lost."""
+    @property
+    def axes(self) -> tuple[float, float]:
+        """Smallest and largest standard deviation along an axis."""
+        scale = self._scale()
+        return float(scale.min()), float(scale.max())
+
+    def tell(self, returns: Floats, noise: Noise, parents: int | None = None) -> tuple["SepCMA", Metrics]:
+        """Recombine the best `parents`, or the better half, of the members that were not lost."""
         order = best_first(returns)
-        rates = Rates.of(self.mean.size, len(order))
+        rates = Rates.of(self.mean.size, max(len(order) // 2, 1) if parents is None else parents)
         whitened, squares = np.zeros_like(self.mean), np.zeros_like(self.mean)
         for weight, index in zip(rates.weights, order, strict=False):
             z = noise(int(index)).astype(np.float64)
