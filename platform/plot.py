@@ -113,7 +113,7 @@ def _command(arguments: Sequence[str]) -> None:
     pictures |= read_pictures(read[0])[1] if len(read) == 1 else {}
     for name in asked:
         here = f"{name} is not a picture of {', '.join(map(str, folders))}; allowed: {', '.join(pictures)}"
-        require(name in pictures, f"{listed}: {here}; other pictures need a single POET or PBT run, or matches.json")
+        require(name in pictures, f"{listed}: {here}; other pictures need a single run that has them")
     figures: dict[Path, Figure] = {}
     for name in pictures if shown is None and out is None and not options else asked:
         file = out or (folders[0] if len(folders) == 1 else Path()) / f"{name}.png"

@@ -1,4 +1,4 @@
-"""Algorithm-specific figures of a run: POET's niches, PBT's members, matches."""
+"""Algorithm-specific figures of a run: POET's niches, PBT's members, archives of quality diversity, matches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .data import ReportedRun
 from .lineage import read_history, read_population
-from .plots import matches, pbt, poet
+from .plots import archive, matches, pbt, poet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,6 +25,7 @@ class HistoryKind(NamedTuple):
 HISTORIES = (
     HistoryKind("Niches of POET", read_history, poet.PICTURES),
     HistoryKind("Population based training", read_population, pbt.PICTURES),
+    HistoryKind("Archive of quality diversity", archive.read_archive, archive.PICTURES),
     HistoryKind("Matches", matches.read_matches, matches.PICTURES),
 )
 
