@@ -24,6 +24,7 @@ from .config.command import display_path
 from .config.compose import compose_sections
 from .config.experiment import SECTIONS
 from .config.overrides import format_run_dir
+from .evaluation.elites import find_elite, tabulate_elites
 from .evaluation.fresh_episodes import MAX_STEPS, Evaluation, evaluate
 from .evaluation.load import build_on_cpu
 from .evaluation.load import load as load_algorithm
@@ -150,8 +151,23 @@ class Run:
         """Return the events that the algorithm recorded, such as POET's births."""
         return read_events(self.path)
 
+    def elites(self) -> "pl.DataFrame":
+        """Return the elites of a quality diversity run: cell, return, descriptors and iteration of each.
+
+        Raises:
+            PaddockError: there is no checkpoint, or the run keeps no archive.
+        """
+        return tabulate_elites(self.path)
+
     def policy(
-        self, which: str = "last", *, of: str | None = None, niche: int | None = None, agent: int | None = None
+        self,
+        which: str = "last",
+        *,
+        of: str | None = None,
+        niche: int | None = None,
+        agent: int | None = None,
+        cell: int | None = None,
+        near: Sequence[float] | None = None,
     ) -> TrainedPolicy:
         """Return the policy of the newest checkpoint.
 
@@ -160,13 +176,16 @@ class Run:
             of: name of a policy or agent, in multi-agent runs.
             niche: number of a POET niche; None for the newest active one.
             agent: number of the niche whose agent is returned; None for the niche's own.
+            cell: cell of a quality diversity archive whose elite is returned; None for the best elite.
+            near: descriptors; the nearest elite is returned.
 
         Raises:
             PaddockError: there is no checkpoint, or no such policy.
         """
         algorithm, progress = load_algorithm(self.path)
         target = find_target(algorithm, self.path, niche, agent)
-        policy, iteration = find_policy(algorithm, self.path, which, target, progress)
+        elite = find_elite(algorithm, self.path, cell, near)
+        policy, iteration = find_policy(algorithm, self.path, which, target, progress, elite)
         return TrainedPolicy(policy, find_env(algorithm, self.path, target), iteration, of)
 
     def evaluate(
@@ -183,6 +202,8 @@ class Run:
         niche: int | None = None,
         agent: int | None = None,
         on: str | os.PathLike[str] | None = None,
+        cell: int | None = None,
+        near: Sequence[float] | None = None,
     ) -> Evaluation:
         """Evaluate on fresh episodes, as `python -m paddock.evaluate` does with the same keys.
 
@@ -204,6 +225,8 @@ class Run:
             niche=niche,
             agent=agent,
             on=None if on is None else Path(on),
+            cell=cell,
+            near=near,
         )
 
     def film(self, path: str | os.PathLike[str], **options: Any) -> Film:
@@ -248,6 +271,8 @@ class Run:
         of: str | None = None,
         niche: int | None = None,
         agent: int | None = None,
+        cell: int | None = None,
+        near: Sequence[float] | None = None,
     ) -> "Export":
         """Write the policy as an ONNX file, as `python -m paddock.export` does.
 
@@ -256,7 +281,7 @@ class Run:
         """
         from .export import export  # slow to import
 
-        return export(self.path, Path(path), which=which, of=of, niche=niche, agent=agent)
+        return export(self.path, Path(path), which=which, of=of, niche=niche, agent=agent, cell=cell, near=near)
 
 
 class _SecondSignal(KeyboardInterrupt):

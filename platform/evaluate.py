@@ -3,9 +3,9 @@
 python -m paddock.evaluate RUN video=FILE.mp4
 """
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
+from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,16 @@ from .config.command import (
     check_output,
     display_path,
     parse,
+    read_choice,
     read_flag,
     read_names,
+    read_numbers,
     run_command,
     split_overrides,
     write_output,
 )
 from .evaluation.description import as_plain, describe, describe_moment
+from .evaluation.elites import correct_archive
 from .evaluation.fresh_episodes import MAX_STEPS, check_max_steps, evaluate, fresh_seeds
 from .evaluation.load import load
 from .evaluation.matches import FORMATS, play_matches
@@ -36,6 +39,9 @@ READERS: Readers = {
     "niche": (int, "a niche's number"),
     "agent": (int, "the number of an agent's niche"),
     "on": (Path, "the folder of a POET run"),
+    "cell": (int, "the number of a cell"),
+    "near": (read_numbers, "comma-separated descriptors"),
+    "archive": (read_choice("corrected"), "corrected"),
     "matrix": (Path, "a file *.json, *.png, *.pdf or *.svg"),
     "players": (read_names, "comma-separated players"),
     "workers": (int, "an integer >= 1"),
@@ -60,13 +66,17 @@ def _command(arguments: Sequence[str]) -> None:
         require(not env, f"{' '.join(env)}: {both} uses the training environment; remove it")
         _matches(runs[0], **options)
         return
+    if options.pop("archive", None):
+        require(not env, f"{' '.join(env)}: archive=corrected uses the training environment; remove it")
+        _correct(runs[0], **options)
+        return
     out = options.pop("json", None)
     if out is not None:
         out = check_output("json", out, (".json",))
     result = evaluate(runs[0], **options, env=env)
     lines = describe(runs[0], options, env, result)
     if out is not None:
-        write_output("json", out, json.dumps(as_plain(runs[0], options, result), indent=2).encode())
+        write_output("json", out, dumps(as_plain(runs[0], options, result), indent=2).encode())
         lines["json"] = out
     _print(lines)
     _print_speed(int(result.lengths.sum()), result.seconds)
@@ -120,6 +130,20 @@ def _matches(
         write_output(key, out, played.encode(out.suffix, description))
         _print({key: display_path(out)})
     _print_speed(played.results.steps, played.results.seconds)
+
+
+def _correct(
+    run: Path, episodes: int = 8, seed: int = 0, workers: int | None = None, json: Path | None = None, **others: Any
+) -> None:
+    named = " and ".join(f"{key}=" for key in others)
+    require(not others, f"{named} cannot be combined with archive=corrected; remove it")
+    fresh_seeds(seed, episodes)  # checks them
+    out = None if json is None else check_output("json", json, (".json",))
+    lines, data = correct_archive(run, episodes, seed, workers)
+    _print({"run": run, **lines})
+    if out is not None:
+        write_output("json", out, dumps(data).encode())
+        _print({"json": out})
 
 
 def _print(lines: Mapping[str, Any]) -> None:

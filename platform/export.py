@@ -20,7 +20,8 @@ from paddock.envs.errors import ConfigError, PaddockError, install, require
 from paddock.envs.spaces.views import flatten
 from paddock.envs.spec import EnvSpec
 
-from .config.command import Readers, check_output, parse, run_command, write_output
+from .config.command import Readers, check_output, parse, read_numbers, run_command, write_output
+from .evaluation.elites import find_elite
 from .evaluation.load import load
 from .evaluation.policy import find_member
 from .evaluation.target import find_env, find_policy, find_target
@@ -31,6 +32,8 @@ READERS: Readers = {
     "of": (str, "the name of a policy or of an agent"),
     "niche": (int, "a niche's number"),
     "agent": (int, "the number of an agent's niche"),
+    "cell": (int, "the number of a cell"),
+    "near": (read_numbers, "comma-separated descriptors"),
 }
 COMPARED = 256  # observations
 TOLERANCE = 1e-3  # relative to the largest output or 1; single precision, summed in another order
@@ -74,6 +77,8 @@ def export(
     of: str | None = None,
     niche: int | None = None,
     agent: int | None = None,
+    cell: int | None = None,
+    near: Sequence[float] | None = None,
 ) -> Export:
     """Export the policy of a run's newest checkpoint to ONNX.
 
@@ -88,7 +93,7 @@ def export(
     graphs = _import("onnx", "paddock.algos.networks.onnx_graph")
     algorithm, progress = load(run)
     target = find_target(algorithm, run, niche, agent)
-    policy, iteration = find_policy(algorithm, run, which, target, progress)
+    policy, iteration = find_policy(algorithm, run, which, target, progress, find_elite(algorithm, run, cell, near))
     spec = find_env(algorithm, run, target)
     notes = {"environment": spec.id, "algorithm": type(algorithm).__name__, "iteration": str(iteration)}
     member, layout, _ = find_member(policy, spec, of)

@@ -178,6 +178,11 @@ def read_names(text: str) -> list[str]:
     return list(dict.fromkeys(filter(None, (name.strip() for name in text.strip("[]").split(",")))))
 
 
+def read_numbers(text: str) -> list[float]:
+    """Parse comma-separated numbers."""
+    return [float(number) for number in text.strip("[]").split(",")]
+
+
 def read_flag(text: str) -> bool:
     """Parse true or false."""
     if text not in ("true", "false"):

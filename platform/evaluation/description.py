@@ -20,6 +20,7 @@ def describe(run: Path, options: Mapping[str, Any], env: Sequence[str], result: 
         "policy": _name_policy(options.get("which", "last"), result),
         **({"environment": result.env.id + "".join(f" {word}" for word in env)} if env else {}),
         **({} if result.target is None else result.target.describe()),
+        **({} if result.elite is None else result.elite.describe()),
         "episodes": f"{n:,} on fresh seeds, from seed {options.get('seed', 0)}",
         "mean return": _show(returns.mean()),
         "95% interval": "undefined for one episode"
@@ -67,6 +68,7 @@ def as_plain(run: Path, options: Mapping[str, Any], result: Evaluation) -> dict[
         "step": int(result.progress.metrics["step"]),
         "niche": None if target is None else target.niche.number,
         "agent": None if target is None or target.guest is None else target.guest.number,
+        "cell": None if result.elite is None else result.elite.cell,
         "env": result.env.fields,
         "seed": options.get("seed", 0),
         "stochastic": options.get("stochastic", False),

@@ -27,6 +27,7 @@ from ..config.command import check_output, write_output
 from ..reports.statistics import interval, mean
 from ..runs.folder import read_config
 from ..runs.loop import Progress
+from .elites import Elite, find_elite
 from .load import load
 from .other_env import build_matching_env, read_env
 from .target import EvaluationTarget, find_env, find_policy, find_target
@@ -53,6 +54,7 @@ class Evaluation:
     target: EvaluationTarget | None  # agent and niche of a POET run
     lives: list[NDArray[np.float64]]  # [E], with several agents: the return of each life
     seats: list[NDArray[np.int64]]  # [E], agent index of each life
+    elite: Elite | None  # of a quality diversity run
 
     @property
     def mean(self) -> float:
@@ -79,6 +81,8 @@ def evaluate(
     niche: int | None = None,
     agent: int | None = None,
     on: Path | None = None,
+    cell: int | None = None,
+    near: Sequence[float] | None = None,
 ) -> Evaluation:
     """Evaluate a run's policy on fresh seeds; the same arguments give bit-identical results.
 
@@ -92,7 +96,8 @@ def evaluate(
         video = check_output("video", video, (".mp4",))
     algorithm, progress = load(run)
     target = find_target(algorithm, run, niche, agent, on)
-    policy, iteration = find_policy(algorithm, run, which, target, progress)
+    elite = find_elite(algorithm, run, cell, near)
+    policy, iteration = find_policy(algorithm, run, which, target, progress, elite)
     if env:
         require(target is None, f"{env[0]}: {run} is evaluated in niches; choose one with niche= and on=")
         spec = build_matching_env(algorithm, read_env(read_config(run)["env"], env))
@@ -125,6 +130,7 @@ def evaluate(
         target,
         played.lives,
         played.rows,
+        elite,
     )
 
 

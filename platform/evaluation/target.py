@@ -17,6 +17,7 @@ from ..runs.folder import read_config
 from ..runs.journal import EVALUATION_OF
 from ..runs.loop import Progress
 from ..runs.results import read_columns
+from .elites import Elite
 from .load import load
 
 
@@ -93,9 +94,14 @@ def find_target(
 
 
 def find_policy(
-    algorithm: Any, run: Path, which: str, target: EvaluationTarget | None, progress: Progress
+    algorithm: Any,
+    run: Path,
+    which: str,
+    target: EvaluationTarget | None,
+    progress: Progress,
+    elite: Elite | None = None,
 ) -> tuple[Any, int]:
-    """Return the target's agent, or the algorithm's policy of that name, and its iteration.
+    """Return the target's agent, an elite, or the algorithm's policy of that name, and its iteration.
 
     The best policy is looked up in the run's journals, since a checkpoint lacks the final evaluations.
     """
@@ -106,6 +112,8 @@ def find_policy(
     require(which in allowed, f"which={which} is not a policy that {name} keeps; allowed: {', '.join(allowed)}")
     if guest is not None:
         return algorithm.policy(guest.number), iteration if guest.retired is None else guest.retired
+    if elite is not None:
+        return algorithm.policy(elite.cell), iteration
     if keeps:
         opposed = isinstance(algorithm, KeepsVersions) and len(algorithm.versions) > 0
         best = _find_best(run, opposed) if which == "best" else None
