@@ -165,7 +165,7 @@ def published(one: Played, name: str, mean: float, high: float) -> str:
 
 def number(value: float) -> str:
     """Format a score with about four digits."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.4f}"
 
 
 def minutes(one: Played) -> str:
