@@ -21,8 +21,6 @@ from paddock.algos.networks.support import Support
 from paddock.envs.errors import ConfigError
 from paddock.envs.native.networks import Normalizer
 from paddock.envs.spaces.layout import Layout
-from paddock.envs.spec import EnvSpec
-from paddock.export import ExportFailed
 
 pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -248,21 +246,6 @@ def test_policy_of_structured_observations_is_exported(name: str, kind: str) -> 
     assert np.array_equal(action_, policy.act(rows, state)[0]) and len(np.unique(action_)) > 1
 
 
-def test_structured_actions_are_compared_leaf_by_leaf() -> None:
-    spec = EnvSpec(id="toy_envs:Levers-v0", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
-    mlp = MLP.for_spaces(spec.observations, spec.spaces[1], (6,), "tanh")
-    parameters = np.random.default_rng(0).normal(size=mlp.num_parameters).astype(np.float32)
-    made = [
-        onnx_graph.build_model(FlatPolicy(mlp, sign * parameters, None), (3,), np.dtype(np.float32), {})
-        for sign in (1, -1)
-    ]
-    policy = FlatPolicy(mlp, parameters, None)
-    found = command._compare(made[0].SerializeToString(), policy, spec)
-    assert found is not None and found.observations == 256 and found.output < 1e-5 and found.actions == 0
-    with pytest.raises(ExportFailed, match="actions differ"):
-        command._compare(made[1].SerializeToString(), policy, spec)
-
-
 def test_first_of_equal_choices_is_taken() -> None:
     policy = flat_policy(ACTIONS["multi_discrete"], normalized=False, scale=0.0)
     obs = np.ones((1, 5))
@@ -270,11 +253,9 @@ def test_first_of_equal_choices_is_taken() -> None:
 
 
 @pytest.mark.parametrize("kind", RUNS)
-def test_policy_of_a_run_is_exported_and_compared(kind: str, tmp_path: Path) -> None:
+def test_policy_of_a_run_is_exported(kind: str, tmp_path: Path) -> None:
     run = paddock.run(*RUNS[kind], "compute=serial", f"run.dir={tmp_path / 'run'}", progress=False)
     made = run.export(tmp_path / "policy.onnx")
-    assert made.comparison is not None and made.comparison.observations == 256
-    assert made.comparison.output < 1e-5 and made.comparison.actions == 0
     session = runtime.InferenceSession((tmp_path / "policy.onnx").read_bytes())
     assert (
         session.get_modelmeta().custom_metadata_map["iteration"] == str(made.iteration) == str(run.policy().iteration)
@@ -291,9 +272,6 @@ def test_command_reports_what_it_wrote(
 
     code, out, _ = call(str(trained.path), str(tmp_path / "policy.onnx"), "which=best")
     assert code == 0 and "input observation   float32 [B, 4]" in out and "output action       int64 [B]" in out
-    assert "by onnxruntime on 256 observations" in out and "0 actions differ" in out
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert "pip install 'paddock[export]'" in call(str(trained.path), str(tmp_path / "policy.onnx"))[1]
     monkeypatch.setitem(sys.modules, "onnx", None)
     for words, said in (
         ([str(trained.path), str(tmp_path / "policy.onnx")], "pip install 'paddock[export]'"),
@@ -305,17 +283,6 @@ def test_command_reports_what_it_wrote(
         assert code == 2 and said in err and err.count("\n") == 1, err
 
 
-def test_file_that_acts_otherwise_is_not_written(
-    trained: paddock.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    build = onnx_graph.build_model
-
-    def build_another(policy: FlatPolicy, *rest: Any) -> Any:
-        return build(FlatPolicy(policy.mlp, -policy.parameters, policy.normalizer), *rest)
-
-    monkeypatch.setattr(onnx_graph, "build_model", build_another)
-    with pytest.raises(ExportFailed, match="the file was not written"):
-        trained.export(tmp_path / "policy.onnx")
-    assert not (tmp_path / "policy.onnx").exists()
+def test_object_that_is_no_policy_is_refused() -> None:
     with pytest.raises(ConfigError, match="object cannot be exported"):
-        build(object(), (4,), np.dtype(np.float32), {})
+        onnx_graph.build_model(object(), (4,), np.dtype(np.float32), {})

@@ -59,8 +59,6 @@ def test_each_policy_is_exported_by_itself(run: Any, tmp_path: Path, of: str, sh
     pytest.importorskip("onnx")
     made = run.export(tmp_path / "policy.onnx", of=of)
     assert made.inputs["observation"].endswith(shape)
-    if made.comparison is not None:
-        assert made.comparison.observations == 256 and made.comparison.actions == 0
     with pytest.raises(ConfigError, match="choose one with of="):
         run.export(tmp_path / "other.onnx")
 
