@@ -5,19 +5,12 @@ python -m paddock.check algo=es
 """
 
 import logging
-import os
-import signal
-import subprocess
 import sys
-import tempfile
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paddock.algos.protocol import TakesFamily
-from paddock.envs.errors import PaddockError, require, resolve
-from paddock.envs.process import describe_exit, start_python
+from paddock.envs.errors import require, resolve
 from paddock.envs.spec import EnvSpec
 
 from .config.build import build
@@ -25,18 +18,14 @@ from .config.command import Readers, parse_overrides, read_count, run_command
 from .config.compose import compose_sections, composed
 from .config.experiment import read_plain
 from .config.niche import resolve_niche
-from .health.algo_checks import Findings, check_algo, first_difference
+from .health.algo_checks import Findings, check_algo
 from .health.env_checks import check_env
-from .health.installed import Finding, format_error, last_line, print_findings
-from .launch import prepare
-from .rerun import compare
-from .runs.checkpoint import Checkpoints
-from .session import run_session
+from .health.installed import print_findings
 
 STEPS: Readers = {"steps": (read_count, "an integer, at least 1")}
 ITERATIONS: Readers = {"iterations": (int, "an integer, at least 3")}
 SECTIONS = ("algo", "env", "vec", "seed", "hydra")  # sections that may be overridden
-MIN_ITERATIONS = 3  # before, at and after a checkpoint
+MIN_ITERATIONS = 3  # to resume from the second with another one before it
 
 # Small settings of Paddock's own algorithms, with which a few iterations run all of their code.
 SMALL: dict[str, Any] = {
@@ -108,66 +97,11 @@ def _shrink(path: str, section: Mapping[str, Any], named: set[str]) -> list[str]
 
 
 def check_run(overrides: Sequence[str], iterations: int) -> Findings:
-    """Check the algorithm of a run; yield the name and finding of each check."""
-    words = [*overrides, "compute=serial", "track=none", f"budget.iterations={iterations}", "checkpoint.every_s=0"]
-    with composed(words) as composition:
+    """Check the algorithm of a run; return the name and finding of each check."""
+    with composed([*overrides, "compute=serial", "track=none", f"budget.iterations={iterations}"]) as composition:
         config = read_plain(composition)
     compute = compose_sections(["compute"], ["compute=local", "compute.workers=2"])["compute"]
-    sound = True
-    for name, finding in check_algo(config, compute, iterations):
-        yield name, finding
-        sound &= finding.level != "FAIL" or name not in ("plan", "metrics", "repeated")
-    if not sound:
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        whole, killed = Path(folder, "whole"), Path(folder, "killed")
-        try:
-            yield "killed", _check_killed(words, iterations, whole, killed)
-        except PaddockError as error:
-            yield "run", Finding("FAIL", format_error(error), "fix this error")
-
-
-def _check_killed(words: list[str], iterations: int, whole: Path, killed: Path) -> Finding:
-    """Check that a run killed during an iteration and resumed ends with the same bytes as an uninterrupted one."""
-    _play([*words, f"run.dir={whole}"])
-    after = iterations // 2
-    code = "import sys; from paddock.check import run_until_killed; run_until_killed(int(sys.argv[1]), sys.argv[2:])"
-    child = start_python(code, str(after), *words, f"run.dir={killed}", stderr=subprocess.PIPE)
-    _, errors = child.communicate()
-    if child.returncode != -signal.SIGKILL:
-        ended = f"the run that should have been killed {describe_exit(child.returncode)}"
-        return Finding("FAIL", f"{ended}: {last_line(errors.decode(errors='replace'))}", "fix this error")
-    _play([*words, f"run.dir={killed}"])
-    if found := compare(whole, killed, iterations):
-        where = found.journal if found.iteration is None else f"iteration {found.iteration}"
-        return Finding("FAIL", f"killed after iteration {after} and resumed: {where}: {found.what}", "see `state`")
-    one, other = (Checkpoints(path / "checkpoints", 1).load() for path in (whole, killed))
-    assert one is not None and other is not None
-    if leaf := first_difference(one["algorithm"], other["algorithm"]):
-        return Finding("FAIL", f"killed after iteration {after} and resumed: the last state differs at {leaf}")
-    return Finding("ok", f"a run killed after iteration {after} and resumed ends with the same bytes")
-
-
-def _play(words: Sequence[str]) -> None:
-    outcome, _ = run_session(prepare(words), progress=False)
-    if outcome.signal is not None:
-        raise KeyboardInterrupt
-
-
-def run_until_killed(iteration: int, words: Sequence[str]) -> None:
-    """Run an experiment in this process, and kill it during the iteration after this one."""
-    experiment = prepare(words)
-    plan = experiment.algorithm.plan
-
-    def plan_then_die() -> Generator[Mapping[str, float], None, None]:
-        with closing(plan()) as rows:
-            for row in rows:
-                if row["iteration"] > iteration:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                yield row
-
-    experiment.algorithm.plan = plan_then_die
-    run_session(experiment, progress=False)
+    return check_algo(config, compute, iterations)
 
 
 if __name__ == "__main__":

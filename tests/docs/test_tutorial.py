@@ -23,7 +23,20 @@ SMALL = {  # of an algorithm -> what makes its runs short
 }
 EVALUATED = ["algo.eval_every_iterations=2", "algo.eval_episodes=2", "env.max_episode_steps=20"]
 KILLED = re.compile(r"(.*) & sleep \d+; kill -9 \$!")
-KILL = "import sys; from paddock.check import run_until_killed; run_until_killed(2, sys.argv[1:])"
+KILL = """
+import os, signal, sys
+from paddock.launch import prepare
+from paddock.session import run_session
+experiment = prepare(sys.argv[1:])
+plan = experiment.algorithm.plan
+def plan_then_die():
+    for row in plan():
+        if row["iteration"] > 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield row
+experiment.algorithm.plan = plan_then_die
+run_session(experiment, progress=False)
+"""
 
 
 class Project:
