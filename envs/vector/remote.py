@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, TypeGuard, Unpack
+from typing import TYPE_CHECKING, Annotated, TypeGuard, Unpack
 
 from paddock.envs.certificates import check_tls
 from paddock.envs.errors import ConfigError, install, require
@@ -26,7 +26,6 @@ class Remote(Vec):
     token_file: str | None
     tls: Mapping[str, str | None]
     wait_s: NonNegativeFloat
-    lost: Literal["replay", "fail"]
     journal_mb: Annotated[float, POSITIVE]
     same_versions: SameVersions
     world: str | None = None
@@ -66,7 +65,6 @@ class Remote(Vec):
             self.num_envs,
             endpoint,
             **form,
-            replay=self.lost == "replay",
             journal_mb=self.journal_mb,
             worlds=None if self.world is None else [f"{self.world}/{k}" for k in range(self.num_envs)],
             agents=self.agents,

@@ -46,7 +46,6 @@ class Connection:
         autoreset: str,
         journal: OrderJournal,
         known: Sequence[NDArray[Any]],
-        replay: bool,
         claim: Mapping[str, Any],
         seats: int,
     ) -> None:
@@ -59,7 +58,7 @@ class Connection:
         self.restarts = self.reconnects = 0
         self.num_envs = rows.stop - rows.start
         self.channel: Channel | None = None
-        self._endpoint, self._known, self._may_replay, self._seats = endpoint, known, replay, seats
+        self._endpoint, self._known, self._seats = endpoint, known, seats
         self._addresses = [*endpoint.addresses[at:], *endpoint.addresses[:at]]
         self._address = self._addresses[0]
         asked = {"environment": offer.environment["id"], "num_envs": self.num_envs // seats, "autoreset": autoreset}
@@ -138,7 +137,7 @@ class Connection:
                     reason[0] = ConnectionLost(f"{self._address} has lost the session")
                 except ConnectionLost as lost:
                     reason[0] = lost
-                    if number < 2 and self._may_replay:  # then try other servers
+                    if number < 2:  # then try other servers
                         raise
             self._check_replay(reason[0])
             others = [one for one in self._addresses if one != self._address]
@@ -226,9 +225,7 @@ class Connection:
             self._pending[seq] = order
 
     def _check_replay(self, error: ConnectionLost) -> None:
-        if not self._may_replay and self._session is None:
-            raise EnvError(f"{error}, and vec.lost=fail; resume with the same command and the run's run.dir=")
-        if not self._may_replay or (self.journal.full and self._session is not None):  # it may become reachable again
+        if self.journal.full and self._session is not None:  # it may become reachable again
             raise error
         if self.journal.full:
             raise EnvError(f"{error}, and its episodes exceed vec.journal_mb; increase it")

@@ -46,7 +46,6 @@ class RemoteVectorEnv(VectorEnv):
         autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
         copy: bool = True,
         packed: bool = False,
-        replay: bool = True,
         journal_mb: float = 256.0,
         worlds: Sequence[str] | None = None,
         agents: Sequence[str] | None = None,
@@ -92,7 +91,7 @@ class RemoteVectorEnv(VectorEnv):
                     journal = OrderJournal(rows.stop - rows.start, journal_mb * 1e6 / count, layouts.seats)
                     known, seats = tuple(array[rows] for array in compared), layouts.seats
                     self._connections.append(
-                        Connection(endpoint, at, offers[at], rows, autoreset.name, journal, known, replay, asked, seats)
+                        Connection(endpoint, at, offers[at], rows, autoreset.name, journal, known, asked, seats)
                     )
         except BaseException:
             self.close()

@@ -45,7 +45,7 @@ def settings(**changes: Any) -> ServerSettings:
 
 def remote(*addresses: str, **changes: Any) -> Remote:
     given: dict[str, Any] = {"num_envs": N, "address": list(addresses), "token_file": None, "tls": {}, "wait_s": 20.0}
-    return Remote(**(given | {"lost": "replay", "journal_mb": 256.0, "same_versions": "run"} | changes))
+    return Remote(**(given | {"journal_mb": 256.0, "same_versions": "run"} | changes))
 
 
 def set_lease(server: EnvironmentServer, lease_s: float) -> None:

@@ -270,17 +270,6 @@ def test_a_server_told_to_end_finishes_and_sends_its_clients_elsewhere(serve: An
         assert drained == [True] and venv.restarts == 1
 
 
-def test_without_replay_a_lost_server_ends_the_run_in_one_line(serve: Any) -> None:
-    server = serve(COUNTING)
-    with closing(remote(server.address, lost="fail").make(COUNTING)) as venv:
-        venv.begin(1)
-        server.close()
-        serve(COUNTING, address=server.address)
-        with pytest.raises(EnvError, match=r"vec.lost=fail; resume with the same command") as caught:
-            venv.step(np.zeros(N, np.int64))
-        assert "\n" not in str(caught.value)
-
-
 def test_a_server_that_stays_away_ends_the_run_in_one_line(serve: Any) -> None:
     server = serve(COUNTING)
     with closing(remote(server.address, wait_s=0.3).make(COUNTING)) as venv:
