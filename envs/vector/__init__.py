@@ -6,7 +6,6 @@ from paddock.envs.vector.multiprocess.vector import MultiprocessVectorEnv
 from paddock.envs.vector.recipes import (
     Atari,
     EnvPool,
-    Gymnasium,
     Jax,
     MuJoCo,
     Multiprocess,
@@ -24,7 +23,6 @@ __all__ = [
     "Auto",
     "EnvError",
     "EnvPool",
-    "Gymnasium",
     "Jax",
     "MuJoCo",
     "Multiprocess",

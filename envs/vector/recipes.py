@@ -3,7 +3,7 @@
 import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypedDict, Unpack
+from typing import Annotated, Any, TypedDict, Unpack
 
 from gymnasium.vector import AutoresetMode
 
@@ -17,7 +17,6 @@ from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.adapters.atari import AtariVectorEnv
 from paddock.envs.vector.adapters.batched import BatchedVectorEnv, make_batched
 from paddock.envs.vector.adapters.envpool import EnvPoolVectorEnv
-from paddock.envs.vector.adapters.gymnasium_ import make_gymnasium
 from paddock.envs.vector.contract import VectorEnv
 from paddock.envs.vector.multiprocess.shared import check_platform
 from paddock.envs.vector.multiprocess.vector import MultiprocessVectorEnv
@@ -127,25 +126,6 @@ class Multiprocess(Vec):
         layout: dict[str, Any] = {"batch_size": self.batch_size or self.num_envs, "groups": self.groups}
         faults: dict[str, Any] = {"restart": self.restart, "timeout_s": self.timeout_s}
         return MultiprocessVectorEnv(spec, self.num_envs, self.processes, **layout, **faults, **form)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gymnasium(Vec):
-    """Gymnasium's sync or async vector environments."""
-
-    mode: Literal["sync", "async"]
-    start_method: Literal["fork", "spawn", "forkserver"]
-
-    def check(self, spec: EnvSpec) -> None:
-        """See `Vec.check`."""
-        what = f"vec=gymnasium supports one agent, but env.id={spec.id} has {spec.seats}"
-        require(spec.seats == 1, f"{what}; use vec=serial or vec=multiprocess")
-
-    def make(self, spec: EnvSpec, **form: Unpack[Form]) -> BatchedVectorEnv:
-        """Build the environments; without `copy`, observations are valid until the next step."""
-        self.check(spec)
-        start_method = self.start_method if self.mode == "async" else None
-        return make_gymnasium(spec, self.num_envs, start_method, **form)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -160,7 +160,10 @@ def bench_workers(options: argparse.Namespace) -> Report:
     recipe = CLASSIC | {"env": "waiting:bench/WaitingBreakout-v0", "num_steps": steps}
     contenders, claims = [], list[Report]()
     for count in options.workers or ((8,) if options.quick else WORKERS):
-        sides = {OURS: ["vec=multiprocess", f"vec.workers={count}"], "async": ["vec=gymnasium"]}
+        sides = {
+            OURS: ["vec=multiprocess", f"vec.workers={count}"],
+            "async": ["vec=vector", "vec.target=waiting.asynchronous"],
+        }
         sized = recipe | {"num_envs": count, "minibatch_size": steps * count // 4}
         contenders += [
             Contender(f"{side}, {count}", FILE, sized, [setting], updates=4, environment=LOADS)

@@ -53,7 +53,6 @@ NEEDED = {  # what an option cannot do without
     "env=procgen": ["algo=ppo"],
     "vec=atari": ["algo=ppo", "env=atari_nature"],
     "vec=envpool": ["algo=ppo"],
-    "vec=gymnasium": ["algo=ppo"],
     "vec=jax": ["env=gymnax"],
     "vec=mujoco": ["env=mujoco"],
     "vec=remote": ["algo=ppo", "vec.address={served}"],

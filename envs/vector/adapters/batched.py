@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import load_env_creator
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from gymnasium.vector import AutoresetMode
 
 from paddock.envs.errors import ConfigError, PaddockError, one_line, provide, require, resolve
 from paddock.envs.making import RAISED, REFUSALS
@@ -115,8 +115,6 @@ class BatchedVectorEnv(LockStepVectorEnv):
         except (PaddockError, KeyboardInterrupt):
             raise
         except RAISED as error:
-            if isinstance(self.venv, AsyncVectorEnv):  # some of its processes may have died
-                self.close(terminate=True)
             what = f"{self._id} raised in {verb}: {type(error).__name__}: {one_line(error)}"
             raise EnvError(f"the vector environment of {what}\n{format_traceback(error)}") from error
 

@@ -27,7 +27,6 @@ from remote_servers import (  # noqa: F401
 )
 from vector_cases import (  # noqa: F401
     EVERYTHING,
-    GYMNASIUM,
     SERIAL,
     STRUCTURED,
     TASKS,
@@ -38,7 +37,7 @@ from vector_cases import (  # noqa: F401
 )
 
 from paddock.envs.errors import ConfigError
-from paddock.envs.vector import Serial, VectorMisuse, in_groups
+from paddock.envs.vector import Serial, Vector, VectorMisuse, in_groups
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
@@ -144,7 +143,9 @@ def test_an_environments_number_decides_its_seeds_and_not_its_row(make: Any) -> 
     parts[1].renumber([7, 0, 1, 5])
     np.testing.assert_array_equal(parts[1].begin(3)[0], whole.begin(3)[0][[7, 0, 1, 5]])
     with pytest.raises(VectorMisuse, match="derives seeds from rows only"):
-        make(GYMNASIUM, CARTPOLE).renumber([1, 2, 3, 4, 5, 6])
+        make(Vector(num_envs=N, target="paddock.envs.tasks.cartpole.CartPoleVector"), CARTPOLE).renumber(
+            [1, 2, 3, 4, 5, 6]
+        )
 
 
 def test_keys_are_over_at_all_servers_or_at_none(serve: Any) -> None:

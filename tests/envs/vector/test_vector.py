@@ -10,7 +10,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from vector_cases import (  # noqa: F401
     BACKENDS,
     EVERYTHING,
-    GYMNASIUM,
     NATIVE,
     SERIAL,
     STRUCTURED,

@@ -1,9 +1,7 @@
-"""Other people's vector environments behind our contract: Gymnasium's, EnvPool's, and environments that are vectors."""
+"""Other people's vector environments behind our contract: EnvPool's, and environments that are vectors."""
 
 import itertools
-import os
 import pickle
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,18 +16,12 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from paddock.envs.errors import ConfigError
-from paddock.envs.spec import EnvSpec
 from paddock.envs.tasks.cartpole import CartPoleVector
-from paddock.envs.vector import EnvError, EnvPool, Gymnasium, Serial, Vec, Vector, VectorEnv, VectorMisuse
+from paddock.envs.vector import EnvError, EnvPool, Serial, Vector, VectorEnv, VectorMisuse
 from paddock.envs.vector.adapters.batched import BatchedVectorEnv
 from paddock.envs.vector.infos import add_info, merge_infos
 
 N = 3
-MODES = ["sync", "async"]
-
-
-def gymnasium_vec(mode: Any, num_envs: int = N) -> Gymnasium:
-    return Gymnasium(num_envs=num_envs, mode=mode, start_method="fork")
 
 
 def plain(value: Any) -> Any:
@@ -48,57 +40,6 @@ def play(venv: VectorEnv, actions: Any) -> list[Any]:
 def random_actions(venv: VectorEnv, steps: int) -> list[Any]:
     venv.action_space.seed(0)
     return [venv.action_space.sample() for _ in range(steps)]
-
-
-# Gymnasium's own
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        env_spec("CartPole-v1", max_episode_steps=15),
-        env_spec("Blackjack-v1"),
-        env_spec("Taxi-v4", max_episode_steps=9),  # with infos of its own
-        env_spec("CartPole-v1", fresh=True),
-    ],
-    ids=["cartpole", "blackjack", "taxi", "fresh"],
-)
-def test_gymnasiums_own_gives_what_serial_gives(recipe: EnvSpec, mode: str) -> None:
-    with closing(Serial(num_envs=N).make(recipe)) as serial, closing(gymnasium_vec(mode).make(recipe)) as other:
-        assert other.observation_space == serial.observation_space and other.action_space == serial.action_space
-        actions = random_actions(serial, 40)
-        assert plain(other.reset(seed=5)) == plain(serial.reset(seed=5))
-        played = play(other, actions)
-        assert played == play(serial, actions)
-        ends = [infos for *_, infos in played if "final_info" in infos]
-        assert len(ends) >= 2 and "episode" in ends[0]["final_info"]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_an_environment_that_raises_ends_in_one_line_and_a_traceback(mode: str) -> None:
-    recipe = env_spec("CartPole-v1", wrappers=[{"_target_": f"{__name__}.Fails"}])
-    with closing(gymnasium_vec(mode).make(recipe)) as venv:
-        venv.reset(seed=0)
-        with pytest.raises(EnvError, match=r"(?s)CartPole-v1 raised in step: ZeroDivisionError"):
-            venv.step(np.array([0, 1, 0]))
-
-
-def test_a_process_that_dies_leaves_none_behind() -> None:
-    with closing(gymnasium_vec("async").make(env_spec("CartPole-v1"))) as venv:
-        venv.reset(seed=0)
-        os.kill(venv.venv.processes[2].pid, signal.SIGKILL)
-        with pytest.raises(EnvError, match=r"CartPole-v1 raised in (step|reset): (EOF|Connection|BrokenPipe)"):
-            for _ in range(2):  # what was sent to it may still count as sent
-                venv.step(np.zeros(N, int))
-        assert not any(process.is_alive() for process in venv.venv.processes)
-
-
-class Fails(gymnasium.Wrapper):
-    """Divides by zero when told to push to the right."""
-
-    def step(self, action: Any) -> Any:
-        return self.env.step(action) if not action else 1 / 0
 
 
 # Environments that are vectors: each counts to its number + 2
@@ -152,6 +93,11 @@ class CountSame(Count):
     offered = (AutoresetMode.SAME_STEP,)
 
 
+class CountFails(Count):
+    def step(self, actions: Any) -> Any:
+        raise ZeroDivisionError
+
+
 class CountDisabled(Count):
     offered = (AutoresetMode.DISABLED,)
 
@@ -200,6 +146,13 @@ def test_a_vector_restarts_in_the_same_step(target: type | None) -> None:
         assert infos["final_info"]["episode"]["r"].tolist() == [1.0, 0, 2.0]
 
 
+def test_a_vector_that_raises_is_an_error_with_a_traceback() -> None:
+    with closing(counting(CountFails)) as venv:
+        venv.reset(seed=0)
+        with pytest.raises(EnvError, match=r"(?s)raised in step: ZeroDivisionError.*Traceback"):
+            venv.step(np.zeros(N, int))
+
+
 class Refilled(gymnasium.Env):
     """Ends at its second step; all observations are one array, filled anew."""
 
@@ -218,13 +171,8 @@ class Refilled(gymnasium.Env):
         return self.told, 1.0, bool(self.told["steps"] == 2), False, {}
 
 
-@pytest.mark.parametrize(
-    "vec",
-    [*map(gymnasium_vec, MODES), Serial(num_envs=N)],
-    ids=[*MODES, "serial"],
-)
-def test_the_last_observation_is_kept_where_one_array_holds_all_of_them(vec: Vec) -> None:
-    with closing(vec.make(env_spec(f"{__name__}:Refilled"))) as venv:
+def test_the_last_observation_is_kept_where_one_array_holds_all_of_them() -> None:
+    with closing(Serial(num_envs=N).make(env_spec(f"{__name__}:Refilled"))) as venv:
         venv.reset(seed=0)
         venv.step(np.zeros(N, int))
         obs, *_, infos = venv.step(np.zeros(N, int))

@@ -9,7 +9,7 @@ import pytest
 from conftest import env_spec
 
 from paddock.envs.spec import EnvSpec
-from paddock.envs.vector import Gymnasium, Multiprocess, Native, Serial
+from paddock.envs.vector import Multiprocess, Native, Serial
 
 N = 6
 
@@ -21,7 +21,6 @@ def multiprocess(**changes: Any) -> Multiprocess:
 
 SERIAL = Serial(num_envs=N)
 BACKENDS = {"serial": SERIAL, "multiprocess": multiprocess(), "pool": multiprocess(batch_size=4)}
-GYMNASIUM = Gymnasium(num_envs=N, mode="sync", start_method="fork")
 NATIVE = Native(num_envs=N, threads=1)  # with numbers of its own: tests/native/test_native_vector.py has what it gives
 TASKS = {
     "box": env_spec("CartPole-v1"),
