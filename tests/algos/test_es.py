@@ -124,16 +124,6 @@ def test_ranking_nothing_is_an_error() -> None:
 # Lost evaluations
 
 
-@pytest.mark.parametrize("size", [1, None])
-def test_a_lost_pair_does_not_depend_on_the_cut_of_the_work(size: int | None) -> None:
-    one, other = (ES(**settings(pool=LosingPool({2, 6}), pairs_per_task=each)) for each in (4, size))
-    rows = advance(one, 2)
-    assert [row["es/lost_members"] for row in rows] == [4, 4]
-    assert deterministic(rows) == deterministic(advance(other, 2))
-    np.testing.assert_array_equal(one.search.mean, other.search.mean)
-    np.testing.assert_array_equal(one.observed.m2, other.observed.m2)
-
-
 class SteppedPool(SerialPool):
     """Every task of four pairs returns these: a pair that broke off, and one that lasted."""
 
@@ -179,11 +169,6 @@ def test_what_is_no_number_is_not_normalized_by(caplog: pytest.LogCaptureFixture
     assert "iteration 2: skipped 2 of 16 episodes with non-finite observations" in caplog.text
 
 
-def test_losing_everyone_ends_the_run_with_the_reason() -> None:
-    with pytest.raises(EvaluationLost, match="RuntimeError: gone"):
-        advance(ES(**settings(pool=LosingPool(range(8)))), 1)
-
-
 def test_parameters_that_are_no_numbers_end_the_run_in_a_line() -> None:
     es = ES(**settings(strategy=openai(learning_rate=1e6, optimizer="sgd", weight_decay=1e300)))
     said = r"^in update 1 a parameter is (-?inf|nan): training diverged; reduce algo.learning_rate, .*$"
@@ -213,19 +198,6 @@ def test_work_is_cut_for_as_many_threads_as_workers_have(vec: Vec, threads: int,
     es = ES(**settings(vec=vec, pool=Threaded(threads), population=128, pairs_per_task=None))
     tasks = next(play_population(es, es.problem, members_of(es), 0))
     assert [stop - start for _, start, stop in tasks] == sizes
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"pairs_per_task": 3}, {"num_envs": 13}],
-)
-def test_result_is_the_same_for_any_cut_of_the_work(change: dict[str, Any]) -> None:
-    change = dict(change)
-    vec = Serial(num_envs=change.pop("num_envs", 4))
-    one, other = ES(**settings()), ES(**settings(vec=vec, **change))
-    assert deterministic(advance(one, 3)) == deterministic(advance(other, 3))
-    np.testing.assert_array_equal(one.search.mean, other.search.mean)
-    np.testing.assert_array_equal(one.observed.m2, other.observed.m2)
 
 
 def test_a_walkers_episodes_do_not_depend_on_its_slots_history() -> None:
@@ -348,16 +320,6 @@ def test_a_members_return_is_the_mean_of_its_episodes() -> None:
     # CartPole pays 1 a step. The first pair's first episode has the same key in both.
     np.testing.assert_allclose(returns * 3, lengths)
     assert alone[0, 0] <= lengths[0, 0]
-
-
-def test_state_goes_round_through_a_state_dict() -> None:
-    whole, first = ES(**settings()), ES(**settings())
-    rows = advance(whole, 4)
-    advance(first, 2)
-    second = ES(**settings())
-    second.load_state_dict(first.state_dict())
-    assert deterministic(rows[2:]) == deterministic(advance(second, 2))
-    np.testing.assert_array_equal(whole.search.mean, second.search.mean)
 
 
 @pytest.mark.parametrize(

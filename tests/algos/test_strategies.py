@@ -1,28 +1,42 @@
 """Evolution strategies by their laws; expected numbers are worked out by hand, or come from cmaes."""
 
 import copy
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from cmaes import SepCMA as PeerSepCMA
+from cmaes import CMA, SepCMA
 from test_es import LosingPool, advance, deterministic, openai, settings
+from threadpoolctl import threadpool_limits
 
 from paddock.algos.common.keys import PhiloxNoise
 from paddock.algos.es import ES
 from paddock.algos.evolution.optimizers import SGD, Adam, ClipUp
 from paddock.algos.evolution.ranks import EvaluationLost
+from paddock.algos.evolution.strategies.ars import ARSSettings
+from paddock.algos.evolution.strategies.cma import CMASettings
+from paddock.algos.evolution.strategies.ga import GASettings
+from paddock.algos.evolution.strategies.pgpe import PGPESettings
 from paddock.algos.evolution.strategies.protocol import Noise, StrategySettings, restored, state_of
 from paddock.algos.evolution.strategies.sep_cma import SepCMASettings
+from paddock.algos.evolution.strategies.snes import SNESSettings, utilities
 from paddock.envs.errors import ConfigError
 from paddock.envs.vector import Serial
 
+PGPE = PGPESettings(sigma=0.1, sigma_learning_rate=0.5, sigma_max_change=0.2, optimizer="clipup", learning_rate=0.1)
+SNES = SNESSettings(sigma=0.1, learning_rate=1.0, sigma_learning_rate=None)
 STRATEGIES: dict[str, StrategySettings] = {
     "openai": openai(),
     "openai sgd": openai(optimizer="sgd"),
     "openai clipup": openai(optimizer="clipup"),
+    "pgpe": PGPE,
+    "snes": SNES,
+    "ars": ARSSettings(sigma=0.1, learning_rate=0.1, elites=0.5),
     "sep_cma": SepCMASettings(sigma=0.1),
+    "cma": CMASettings(sigma=0.1),
+    "ga": GASettings(sigma=0.1, parents=0.25, elites=1),
 }
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 
@@ -36,11 +50,12 @@ def table(*rows: list[float]) -> Noise:
 
 
 @every_strategy
-@pytest.mark.parametrize("change", [{"pairs_per_task": 1}, {"pairs_per_task": 8}, {"vec": Serial(num_envs=13)}])
-def test_result_does_not_depend_on_tasks(strategy: StrategySettings, change: dict[str, Any]) -> None:
-    one, other = ES(**settings(strategy=strategy)), ES(**settings(strategy=strategy, **change))
+def test_result_does_not_depend_on_tasks(strategy: StrategySettings) -> None:
+    one = ES(**settings(strategy=strategy))
+    other = ES(**settings(strategy=strategy, pairs_per_task=3, vec=Serial(num_envs=13)))
     assert deterministic(advance(one, 3)) == deterministic(advance(other, 3))
     np.testing.assert_array_equal(one.search.mean, other.search.mean)
+    np.testing.assert_array_equal(one.observed.m2, other.observed.m2)
 
 
 @every_strategy
@@ -119,6 +134,55 @@ def test_openai_weight_decay_pulls_to_zero() -> None:
     np.testing.assert_allclose(after.mean, 0.999 * np.array([1, -2, 3]))
 
 
+# pgpe, snes, ars and ga
+
+
+def test_pgpe_moves_the_mean_and_the_deviations() -> None:
+    settings = replace(PGPE, optimizer="sgd", learning_rate=1.0)
+    search = settings.start(np.zeros(2), 4)
+    after, _ = search.tell(np.array([[4.0, 1], [2, 3]]), table([2, 0], [0, 1]))
+    # Ranks of 4 1 / 2 3 are 0.5 -0.5 / -1/6 1/6: differences 1 and -1/3, sums 0 and 0, over 2 pairs and 2 signs.
+    np.testing.assert_allclose(after.mean, 0.1 * np.array([2, -1 / 3]) / 4, rtol=1e-6)
+    np.testing.assert_array_equal(after.sigma, [0.1, 0.1])
+    # Ranks 0.5 1/6 / -1/6 -0.5: sums 2/3 and -2/3; squares less 1: 3 -1 / -1 0. Change: 0.5 * (8/3 and -2/3) / 4.
+    after, _ = search.tell(np.array([[4.0, 3], [2, 1]]), table([2, 0], [0, 1]))
+    np.testing.assert_allclose(after.sigma, 0.1 * np.array([1.2, 1 - 1 / 12]), rtol=1e-6)  # 1/3 is bounded to 0.2
+
+
+def test_snes_follows_the_natural_gradient() -> None:
+    # Four members: ln 3 - ln 1, ln 3 - ln 2 and twice 0, over their sum ln 4.5, less 1/4.
+    u = np.array([np.log(3), np.log(1.5), 0, 0]) / np.log(4.5) - 0.25
+    returns = np.array([[4.0, 1], [3, 2]])
+    np.testing.assert_allclose(utilities(returns), [[u[0], u[3]], [u[1], u[2]]], rtol=1e-6)
+    after, _ = replace(SNES, sigma_learning_rate=0.4).start(np.zeros(2), 4).tell(returns, table([2, 0], [0, 1]))
+    np.testing.assert_allclose(after.mean, 0.1 * np.array([2 * (u[0] - u[3]), u[1] - u[2]]), rtol=1e-6)
+    first, second = u[0] + u[3], u[1] + u[2]
+    np.testing.assert_allclose(after.sigma, 0.1 * np.exp(0.2 * np.array([3 * first - second, -first])), rtol=1e-6)
+
+
+def test_snes_utilities_are_shared_by_ties_and_skip_losses() -> None:
+    np.testing.assert_allclose(utilities(np.array([[7.0, 7], [7, 7]])), 0, atol=1e-9)
+    np.testing.assert_allclose(utilities(np.array([[1.0, 2], [np.nan, np.nan]])), [[-0.5, 0.5], [0, 0]], atol=1e-9)
+
+
+def test_ars_takes_the_top_directions_over_their_deviation() -> None:
+    returns = np.array([[1.0, 9], [5, 4], [7, 3], [np.nan, np.nan]])
+    noise = table([1, 0], [100, 100], [0, 1], [100, 100])
+    after, _ = ARSSettings(sigma=0.1, learning_rate=0.5, elites=0.6).start(np.zeros(2), 8).tell(returns, noise)
+    # Of three pairs left the two with 9 and 7; the deviation of 1 9 7 3 is sqrt(10).
+    np.testing.assert_allclose(after.mean, 0.5 * np.array([1 - 9, 7 - 3]) / (2 * np.sqrt(10)), rtol=1e-6)
+
+
+def test_ga_keeps_elites_and_mutates_the_best() -> None:
+    settings, noise = GASettings(sigma=0.5, parents=0.5, elites=1), table([9, 9], [2, 0], [0, 2], [4, 4])
+    first = settings.start(np.ones(2), 4)
+    np.testing.assert_array_equal(first.sample(noise).parameters, [[1, 1], [2, 1], [1, 2], [3, 3]])
+    after, _ = first.tell(np.array([[1.0, 2], [4, np.nan]]), noise)
+    np.testing.assert_array_equal(after.mean, [1, 2])
+    # The elite; mutated: the second and the first parent, and the second.
+    np.testing.assert_array_equal(after.sample(noise).parameters, [[1, 2], [3, 1], [1, 3], [4, 3]])
+
+
 # Optimizers
 
 
@@ -158,17 +222,39 @@ def ellipsoid(x: np.ndarray) -> float:
 
 @pytest.mark.parametrize("size", [10, 40])
 @pytest.mark.parametrize("loss", [rosenbrock, ellipsoid])
-def test_sep_cma_follows_cmaes(loss: Any, size: int) -> None:
+@pytest.mark.parametrize(("settings", "make"), [(CMASettings, CMA), (SepCMASettings, SepCMA)])
+def test_cma_follows_cmaes(settings: Any, make: Any, loss: Any, size: int) -> None:
     members, mean = 20, np.full(size, 0.5)
-    ours, peer = SepCMASettings(sigma=0.3).start(mean, members), PeerSepCMA(mean.copy(), 0.3, population_size=members)
+    ours, peer = settings(sigma=0.3).start(mean, members), make(mean.copy(), 0.3, population_size=members)
     for t in range(50):
         noise = [PhiloxNoise(1, size)(t, k) for k in range(members)]
         draws = iter(noise)
+        if make is CMA:  # its axes may point in opposite directions
+            axes, _ = peer._eigen_decomposition()
+            draws = iter([axes.T @ (ours._axes[0] @ z) for z in noise])
         peer._rng = SimpleNamespace(randn=lambda _, draws=draws: next(draws).astype(np.float64))
         solutions = [(x := peer.ask(), loss(x)) for _ in range(members)]
         ours, _ = ours.tell(-np.array([value for _, value in solutions]).reshape(-1, 2), lambda k, n=noise: n[k])
         peer.tell(solutions)
         np.testing.assert_allclose(ours.mean, peer.mean, atol=1e-9)
+
+
+def test_cma_does_not_depend_on_blas_threads() -> None:
+    size, means, noise = 200, [], PhiloxNoise(1, 200)
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            search = CMASettings(sigma=0.3).start(np.ones(size), 20)
+            for t in range(3):
+                draw = lambda k, t=t: noise(t, k)  # noqa: E731
+                returns = -np.sum(search.sample(draw).parameters.astype(float) ** 2, axis=1)
+                search, _ = search.tell(returns.reshape(-1, 2), draw)
+            means.append(search.mean)
+    np.testing.assert_array_equal(*means)
+
+
+def test_cma_refuses_large_policies() -> None:
+    with pytest.raises(ConfigError, match="use algo/strategy=sep_cma"):
+        CMASettings(sigma=0.1).start(np.zeros(3001), 4)
 
 
 @pytest.mark.parametrize(

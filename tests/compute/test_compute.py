@@ -232,3 +232,10 @@ def _finished(path: Path, *arguments: str) -> Path:
 )
 def test_numbers_are_the_same_on_every_backend(compute: list[str], reference: Path, tmp_path: Path) -> None:
     assert_same_run(reference, _finished(tmp_path / "run", *compute))
+
+
+def test_members_sent_to_workers_are_those_of_one_process(tmp_path: Path) -> None:
+    serial, local = (
+        _finished(tmp_path / compute, "algo/strategy=ga", f"compute={compute}") for compute in ("serial", "local")
+    )
+    assert_same_run(serial, local)

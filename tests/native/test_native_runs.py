@@ -42,7 +42,7 @@ def found_state(run: Path) -> dict[str, bytes]:
     return {path: array for path, array in final_state(run).items() if ".saved." not in path}
 
 
-@pytest.mark.parametrize("words", [ES, POET, PPO], ids=["es", "poet", "ppo"])
+@pytest.mark.parametrize("words", [ES, [*ES, "algo/strategy=ga"], POET, PPO], ids=["es", "ga", "poet", "ppo"])
 def test_a_run_gives_the_same_bits_wherever_its_walkers_step(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

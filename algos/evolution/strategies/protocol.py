@@ -101,6 +101,16 @@ def sum_noise(weights: Floats, noise: Noise, size: int) -> Floats:
     return total
 
 
+def sum_pairs(weights: Floats, noise: Noise, size: int) -> tuple[Floats, Floats]:
+    """Return the sums [size] of noise, and of its squares less 1, over mirrored members weighted by [pairs, 2]."""
+    along, squares = np.zeros(size), np.zeros(size)
+    for index in np.flatnonzero(weights.any(axis=1)):
+        z, (up, down) = noise(int(index)).astype(np.float64), weights[index]
+        along += (up - down) * z
+        squares += (up + down) * (z**2 - 1)
+    return along, squares
+
+
 def update_ratio(update: Floats, mean: Floats) -> float:
     """Return the norm of an update of the mean over the norm of the new mean."""
     size = np.sum(mean**2)
