@@ -14,6 +14,7 @@ MODULES: dict[str, list[str]] = {
     "atari_nature": ["ale_py", "cv2"],
     "crafter": ["crafter"],
     "dmc": ["shimmy", "dm_control"],
+    "go1": ["envpool"],
     "gymnax": ["jax", "gymnax"],
     "minatar": ["minatar"],
     "minigrid": ["minigrid"],

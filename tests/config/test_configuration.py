@@ -42,6 +42,7 @@ NEEDED = {  # what an option cannot do without
     "algo=ppo": ["vec.num_envs=8"],
     "algo=sac": ["env=pendulum"],
     "algo=td3": ["env=pendulum"],
+    "env=go1": ["algo=ppo"],
     "env=gymnasium": ["env.id=CartPole-v1"],
     "env=niche": NICHE,
     "env=poles": ["algo=poet"],
