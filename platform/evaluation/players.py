@@ -14,10 +14,7 @@ from paddock.envs.spec import EnvSpec
 from ..config.build import build
 from .load import load
 
-MODULE = "paddock.algos.multiagent.selfplay.scripted"
-BUILTIN = {
-    name: f"{MODULE}.{cls}" for name, cls in (("random", "random_player"), ("twoply", "TwoPly"), ("perfect", "Perfect"))
-}
+BUILTIN = {"random": "paddock.algos.multiagent.selfplay.scripted.random_player"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -159,7 +159,10 @@ BAD = {
     ),
     "odd": (["TURNS", "players=random", "episodes=3"], "episodes=3 must be even, half of them on each side"),
     "no version": (["TURNS", "players=TURNS@1"], "players=TURNS@1: TURNS has no policy of iteration 1; available: 2"),
-    "no board": (["TURNS", "players=perfect"], "perfect needs boards of observation [3, 3, 2] and 9 moves"),
+    "no board": (
+        ["TURNS", "players=scripts.board_players.Perfect"],
+        "Perfect needs boards of observation [3, 3, 2] and 9 moves",
+    ),
     "another world": (["TURNS", "players=ALONE"], "players=ALONE has a different observation or action space than"),
     "one agent": (["ALONE", "players=random"], "ALONE is a single-agent run"),
     "nothing to draw": (

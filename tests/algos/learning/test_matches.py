@@ -11,13 +11,14 @@ from test_agents import config  # type: ignore[import-not-found]  # pytest puts 
 from paddock.algos.multiagent.joint_policy import JointPolicy
 from paddock.algos.multiagent.selfplay.matches import MatchPlayers, play_against, play_all, play_match, scores
 from paddock.algos.multiagent.selfplay.ratings import rate
-from paddock.algos.multiagent.selfplay.scripted import Perfect, Random, TwoPly, random_player
+from paddock.algos.multiagent.selfplay.scripted import Random, random_player
 from paddock.algos.multiagent.selfplay.sides import is_symmetric, sides_of
 from paddock.algos.networks.inputs import spaces_of
 from paddock.algos.pool.protocol import Done, WorkerLost
 from paddock.algos.pool.serial import SerialPool
 from paddock.envs.errors import ConfigError
 from paddock.envs.spec import EnvSpec
+from scripts.board_players import Perfect, TwoPly
 
 TURNS = config("agents:Turns").env
 
