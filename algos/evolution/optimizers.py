@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from paddock.algos.evolution.strategies.protocol import Floats, norm
+
 OptimizerName = Literal["adam", "sgd", "clipup"]
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's published values
@@ -70,10 +70,10 @@ class ClipUp:
 
     def step(self, gradient: Floats, learning_rate: float) -> tuple[Floats, "ClipUp"]:
         """Return the parameter update [P], of norm at most 2 `learning_rate`, and the next optimizer."""
-        norm = _norm(gradient)
-        direction = gradient / norm if norm else gradient
+        length = norm(gradient)
+        direction = gradient / length if length else gradient
         velocity = MOMENTUM * self.velocity + learning_rate * direction
-        speed, limit = _norm(velocity), SPEED_RATIO * learning_rate
+        speed, limit = norm(velocity), SPEED_RATIO * learning_rate
         velocity = velocity * (limit / speed) if speed > limit else velocity
         return velocity, ClipUp(velocity, self.updates + 1)
 
@@ -83,8 +83,3 @@ OPTIMIZERS: Mapping[OptimizerName, Callable[[int], Optimizer]] = {
     "sgd": lambda size: SGD(np.zeros(size), 0),
     "clipup": lambda size: ClipUp(np.zeros(size), 0),
 }
-
-
-def _norm(vector: Floats) -> float:
-    # np.linalg.norm is a BLAS product, whose last bits depend on the processor.
-    return float(np.sqrt(np.sum(vector**2)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from paddock.algos.evolution.ranks import best_first
 from paddock.algos.evolution.strategies.openai import LearningRate, Sigma
-from paddock.algos.evolution.strategies.protocol import Floats, Gaussian, Metrics, Noise, norm, sum_noise, update_ratio
+from paddock.algos.evolution.strategies.protocol import Floats, Gaussian, Metrics, Noise, metrics_of, sum_noise
 from paddock.envs.ranges import Range, check_fields
 
 Share = Annotated[float, Range("must be in (0, 1]", above=0, high=1)]
@@ -52,10 +52,4 @@ class ARS:
         gradient = sum_noise(weights, noise, self.mean.size) / (len(best) * deviation)
         update = settings.learning_rate * gradient
         mean = self.mean + update
-        metrics = {
-            "es/sigma": settings.sigma,
-            "es/learning_rate": settings.learning_rate,
-            "es/gradient_norm": norm(gradient),
-            "es/update_ratio": update_ratio(update, mean),
-        }
-        return ARS(settings, mean), metrics
+        return ARS(settings, mean), metrics_of(settings.sigma, update, mean, settings.learning_rate, gradient)

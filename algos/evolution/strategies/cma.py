@@ -14,7 +14,7 @@ from paddock.algos.common.threads import one_thread
 from paddock.algos.evolution.ranks import best_first
 from paddock.algos.evolution.strategies.evolution_paths import Paths
 from paddock.algos.evolution.strategies.openai import Sigma
-from paddock.algos.evolution.strategies.protocol import Floats, Members, Metrics, Noise, update_ratio
+from paddock.algos.evolution.strategies.protocol import Floats, Members, Metrics, Noise, metrics_of
 from paddock.envs.errors import require
 from paddock.envs.ranges import check_fields
 
@@ -40,7 +40,7 @@ class CMASettings:
 
 
 class Rates(NamedTuple):
-    """Recombination weights and learning rates for N members of P parameters."""
+    """Recombination weights and learning rates for N members of P parameters, at least 4."""
 
     weights: Floats  # [N], best first; the positive ones sum to 1
     mu_eff: float
@@ -80,29 +80,29 @@ class CMA:
         steps, _ = self._steps(noise, np.arange(self.members))
         return Members((self.mean + self.sigma * steps).astype(np.float32))
 
-    def tell(self, returns: Floats, noise: Noise) -> tuple["CMA", Metrics]:
-        """Recombine the members that were not lost; at least four must be left."""
+    @property
+    def axes(self) -> tuple[float, float]:
+        """Smallest and largest standard deviation along an axis."""
+        deviations = self.sigma * self._axes[1]
+        return float(deviations[0]), float(deviations[-1])
+
+    def tell(self, returns: Floats, noise: Noise, parents: int | None = None) -> tuple["CMA", Metrics]:
+        """Recombine the best `parents`, or the better half, of the members that were not lost, and avoid the others."""
         order = best_first(returns)
-        if len(order) < 4:
-            return self, {"es/sigma": self.sigma, "es/update_ratio": 0.0}
-        rates = Rates.of(self.mean.size, len(order))
-        steps, z = self._steps(noise, order)
+        rates = Rates.of(self.mean.size, max(len(order) if parents is None else 2 * parents, 4))
+        ranked = rates.weights[: len(order)]
+        steps, z = self._steps(noise, order[: len(ranked)])
         with one_thread():
-            better = np.maximum(rates.weights, 0)
+            better = np.maximum(ranked, 0)
             step, whitened = better @ steps, self._axes[0] @ (better @ z)
             paths, factor, lost = self.paths.follow(step, whitened, rates.mu_eff, rates.c_sigma, rates.c_c)
-            shrink = np.where(rates.weights >= 0, 1, self.mean.size / np.sum(z**2, axis=1))
-            weights = rates.c_mu * rates.weights * shrink
-            kept = 1 + rates.c_1 * lost - rates.c_1 - rates.c_mu * rates.weights.sum()
+            weights = rates.c_mu * ranked * np.where(ranked >= 0, 1, self.mean.size / np.sum(z**2, axis=1))
+            kept = 1 + rates.c_1 * lost - rates.c_1 - rates.c_mu * ranked.sum()
             covariance = kept * self.covariance + rates.c_1 * np.outer(paths.p_c, paths.p_c)
             covariance += (steps.T * weights) @ steps
         mean = self.mean + self.sigma * step
-        metrics = {
-            "es/sigma": float(self.sigma * np.sqrt(np.diag(self.covariance)).mean()),
-            "es/update_ratio": update_ratio(self.sigma * step, mean),
-        }
         after = replace(self, mean=mean, sigma=self.sigma * factor, covariance=covariance, paths=paths)
-        return after, metrics
+        return after, metrics_of(self.sigma * np.sqrt(np.diag(self.covariance)).mean(), self.sigma * step, mean)
 
     @cached_property
     def _axes(self) -> tuple[Floats, Floats]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from paddock.algos.evolution.ranks import best_first
 from paddock.algos.evolution.strategies.ars import Share
 from paddock.algos.evolution.strategies.openai import Sigma
-from paddock.algos.evolution.strategies.protocol import Floats, Members, Metrics, Noise, update_ratio
+from paddock.algos.evolution.strategies.protocol import Floats, Members, Metrics, Noise, metrics_of
 from paddock.envs.errors import require
 from paddock.envs.ranges import NonNegativeInt, check_fields
 
@@ -55,7 +55,4 @@ class GA:
         """Select the members with the highest returns as parents."""
         best = np.resize(best_first(returns), len(self.parents))  # repeats survivors if few are left
         after = GA(self.settings, self.sample(noise).parameters[best], self.members)
-        return after, {
-            "es/sigma": self.settings.sigma,
-            "es/update_ratio": update_ratio(after.mean - self.mean, after.mean),
-        }
+        return after, metrics_of(self.settings.sigma, after.mean - self.mean, after.mean)

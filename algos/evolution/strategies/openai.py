@@ -7,7 +7,7 @@ import numpy as np
 
 from paddock.algos.evolution.optimizers import OPTIMIZERS, Optimizer, OptimizerName
 from paddock.algos.evolution.ranks import centred_ranks
-from paddock.algos.evolution.strategies.protocol import Floats, Gaussian, Metrics, Noise, norm, sum_noise, update_ratio
+from paddock.algos.evolution.strategies.protocol import Floats, Gaussian, Metrics, Noise, metrics_of, sum_noise
 from paddock.envs.errors import require
 from paddock.envs.ranges import NonNegativeFloat, Range, check_fields
 
@@ -68,10 +68,4 @@ class OpenAI:
         rate = max(decayed, settings.learning_rate_floor)
         update, optimizer = self.optimizer.step(gradient - settings.weight_decay * self.mean, rate)
         mean = self.mean + update
-        metrics = {
-            "es/sigma": self.sigma,
-            "es/learning_rate": rate,
-            "es/gradient_norm": norm(gradient),
-            "es/update_ratio": update_ratio(update, mean),
-        }
-        return OpenAI(settings, mean, optimizer), metrics
+        return OpenAI(settings, mean, optimizer), metrics_of(self.sigma, update, mean, rate, gradient)

@@ -11,7 +11,7 @@ import numpy as np
 from paddock.algos.evolution.optimizers import OPTIMIZERS, Optimizer, OptimizerName
 from paddock.algos.evolution.ranks import centred_ranks
 from paddock.algos.evolution.strategies.openai import LearningRate, Sigma
-from paddock.algos.evolution.strategies.protocol import Floats, Gaussian, Metrics, Noise, norm, sum_pairs, update_ratio
+from paddock.algos.evolution.strategies.protocol import Floats, Gaussian, Metrics, Noise, metrics_of, sum_pairs
 from paddock.envs.ranges import NonNegativeFloat, Range, check_fields
 
 
@@ -57,10 +57,5 @@ class PGPE:
         bound = settings.sigma_max_change
         sigma = self.sigma * (1 + np.clip(change, -bound, bound))
         mean = self.mean + update
-        metrics = {
-            "es/sigma": float(self.sigma.mean()),
-            "es/learning_rate": settings.learning_rate,
-            "es/gradient_norm": norm(gradient),
-            "es/update_ratio": update_ratio(update, mean),
-        }
+        metrics = metrics_of(self.sigma.mean(), update, mean, settings.learning_rate, gradient)
         return PGPE(settings, mean, sigma, optimizer), metrics

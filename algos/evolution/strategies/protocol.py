@@ -111,10 +111,17 @@ def sum_pairs(weights: Floats, noise: Noise, size: int) -> tuple[Floats, Floats]
     return along, squares
 
 
-def update_ratio(update: Floats, mean: Floats) -> float:
-    """Return the norm of an update of the mean over the norm of the new mean."""
+def metrics_of(
+    sigma: float, update: Floats, mean: Floats, rate: float | None = None, gradient: Floats | None = None
+) -> Metrics:
+    """Return the metrics of an update of the mean [P], given the standard deviation that was sampled from."""
     size = np.sum(mean**2)
-    return float(np.sqrt(np.sum(update**2) / size)) if size else 0.0
+    return {
+        "es/sigma": float(sigma),
+        **({} if rate is None else {"es/learning_rate": rate}),
+        **({} if gradient is None else {"es/gradient_norm": norm(gradient)}),
+        "es/update_ratio": float(np.sqrt(np.sum(update**2) / size)) if size else 0.0,
+    }
 
 
 def norm(vector: Floats) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from paddock.algos.evolution.ranks import best_first
 from paddock.algos.evolution.strategies.evolution_paths import Paths
 from paddock.algos.evolution.strategies.openai import Sigma
-from paddock.algos.evolution.strategies.protocol import Floats, Gaussian, Metrics, Noise, update_ratio
+from paddock.algos.evolution.strategies.protocol import Floats, Gaussian, Metrics, Noise, metrics_of
 from paddock.envs.ranges import check_fields
 
 
@@ -84,10 +84,7 @@ class SepCMA:
         kept = 1 + rates.c_1 * lost - rates.c_1 - rates.c_mu
         variance = kept * self.variance + rates.c_1 * paths.p_c**2 + rates.c_mu * self.variance * squares
         mean = self.mean + self.sigma * step
-        metrics = {
-            "es/sigma": float(self._scale().mean()),
-            "es/update_ratio": update_ratio(self.sigma * step, mean),
-        }
+        metrics = metrics_of(self._scale().mean(), self.sigma * step, mean)
         return SepCMA(self.settings, mean, self.sigma * factor, variance, paths), metrics
 
     def _scale(self) -> Floats:

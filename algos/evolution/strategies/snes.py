@@ -7,7 +7,7 @@ import numpy as np
 
 from paddock.algos.evolution.ranks import centred_ranks
 from paddock.algos.evolution.strategies.openai import LearningRate, Sigma
-from paddock.algos.evolution.strategies.protocol import Floats, Gaussian, Metrics, Noise, sum_pairs, update_ratio
+from paddock.algos.evolution.strategies.protocol import Floats, Gaussian, Metrics, Noise, metrics_of, sum_pairs
 from paddock.envs.ranges import PositiveFloat, check_fields
 
 
@@ -46,11 +46,7 @@ class SNES:
         rate = settings.sigma_learning_rate or (3 + math.log(size)) / (5 * math.sqrt(size))
         update = settings.learning_rate * self.sigma * along
         mean = self.mean + update
-        metrics = {
-            "es/sigma": float(self.sigma.mean()),
-            "es/learning_rate": settings.learning_rate,
-            "es/update_ratio": update_ratio(update, mean),
-        }
+        metrics = metrics_of(self.sigma.mean(), update, mean, settings.learning_rate)
         return SNES(settings, mean, self.sigma * np.exp(rate / 2 * squares)), metrics
 
 
