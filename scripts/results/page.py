@@ -86,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
         rows = read_matrix().values()
         played = [read_row(row) for row in rows if row.file.exists()]
         text = render(played, [row for row in rows if not row.file.exists()])
-        pictures = {picture(family): [one for one in played if one.row.family == family] for family in TITLES}
+        pictures = {picture(family): [entry for entry in played if entry.row.family == family] for family in TITLES}
         pictures = {file: shown for file, shown in pictures.items() if shown}
         if options.get("check"):
             fresh = PAGE.exists() and PAGE.read_text() == text and all(file.exists() for file in pictures)
@@ -113,52 +113,52 @@ def picture(family: str) -> Path:
 
 def render(played: Sequence[Played], missing: Sequence[Row]) -> str:
     """Return the page."""
-    parts = [HEAD]
+    blocks = [HEAD]
     for family, title in TITLES.items():
-        shown = [one for one in played if one.row.family == family]
-        parts.append(f"## {title}\n")
+        shown = [entry for entry in played if entry.row.family == family]
+        blocks.append(f"## {title}\n")
         if shown:
             alt = f"Evaluation return over environment steps: {title}"
-            parts += [f"![{alt}](images/{picture(family).name})\n", tabulate(shown)]
+            blocks += [f"![{alt}](images/{picture(family).name})\n", tabulate(shown)]
         absent = [f"`{row.name}`" for row in missing if row.family == family]
-        parts += [textwrap.fill(f"Not played yet: {', '.join(absent)}.", 120) + "\n"] * bool(absent)
-    parts.append(
+        blocks += [textwrap.fill(f"Not played yet: {', '.join(absent)}.", 120) + "\n"] * bool(absent)
+    blocks.append(
         "The bold line is the IQM of the evaluations during training, the band its 95 % interval; thin lines are "
         "seeds.\nDashed lines are published scores, drawn up to their number of steps.\n"
     )
-    parts += ["## Commands\n", "One seed of each row, with the median computing time on one shared core:\n"]
-    lines = [f"{one.stored['command']} seed=1  # {minutes(one)}" for one in played]
-    parts += ["```text", *lines, *(f"python -m platform {row.run} seed=1" for row in missing), "```\n"]
-    parts += ["## Sources\n", *sources(played), "", *provenance(played)]
-    digest = hashlib.sha256(b"".join(one.row.file.read_bytes() for one in played)).hexdigest()[:16]
-    return "\n".join([*parts, "", f"<!-- results: {digest} -->", ""])
+    blocks += ["## Commands\n", "One seed of each row, with the median computing time on one shared core:\n"]
+    lines = [f"{entry.stored['command']} seed=1  # {minutes(entry)}" for entry in played]
+    blocks += ["```text", *lines, *(f"python -m platform {row.run} seed=1" for row in missing), "```\n"]
+    blocks += ["## Sources\n", *sources(played), "", *provenance(played)]
+    digest = hashlib.sha256(b"".join(entry.row.file.read_bytes() for entry in played)).hexdigest()[:16]
+    return "\n".join([*blocks, "", f"<!-- results: {digest} -->", ""])
 
 
 def tabulate(played: Sequence[Played]) -> str:
     """Return the table of a family."""
     lines = ["| | steps | seeds | IQM [95 %] | least, greatest seed | published |", "|---|---|---|---|---|---|"]
-    for one in played:
-        scores, (low, high) = one.scores, interval(one.scores[:, None])
+    for entry in played:
+        scores, (low, high) = entry.scores, interval(entry.scores[:, None])
         center = number(float(interquartile_mean(scores[:, None])))
         center += f" [{number(float(low))}, {number(float(high))}]" if len(scores) > 1 else ""
         cells = [
-            f"`{one.row.name}`, {one.result.task}",
-            f"{one.steps:,}",
+            f"`{entry.row.name}`, {entry.result.task}",
+            f"{entry.steps:,}",
             str(len(scores)),
             center,
             f"{number(scores.min())}, {number(scores.max())}",
-            "; ".join(published(one, name, mean, float(high)) for name, mean in one.references()) or "none",
+            "; ".join(published(entry, name, mean, float(high)) for name, mean in entry.references()) or "none",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def published(one: Played, name: str, mean: float, high: float) -> str:
+def published(entry: Played, name: str, mean: float, high: float) -> str:
     """Return a published score, whether it is reached, and our best evaluations if it is a best evaluation."""
     verdict = "" if np.isnan(high) else ", reached" if mean <= high else ", missed"
     best = ""
-    if "best evaluation" in read_references(name)[one.result.task].source:
-        values = np.array([max(seed.values) for seed in one.result.seeds])
+    if "best evaluation" in read_references(name)[entry.result.task].source:
+        values = np.array([max(seed.values) for seed in entry.result.seeds])
         best = f" (best evaluation; ours {number(float(interquartile_mean(values[:, None])))})"
     return f"{number(mean)} [{name}](#sources){best}{verdict}"
 
@@ -168,26 +168,26 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.4f}"
 
 
-def minutes(one: Played) -> str:
+def minutes(entry: Played) -> str:
     """Return the median computing time of a seed."""
-    return f"{np.median([run['minutes'] for run in one.stored['runs']]):.1f} min"
+    return f"{np.median([run['minutes'] for run in entry.stored['runs']]):.1f} min"
 
 
 def sources(played: Sequence[Played]) -> list[str]:
     """Return a list item for each table of published scores."""
     tables = yaml.safe_load(REFERENCES.read_text())
-    names = dict.fromkeys(name for one in played for name in one.row.published)
+    names = dict.fromkeys(name for entry in played for name in entry.row.published)
     return [f"- `{name}`: [{tables[name]['source']}]({tables[name]['url']})" for name in names]
 
 
 def provenance(played: Sequence[Played]) -> list[str]:
     """Return a line for each combination of commit, processor and versions."""
     rows: dict[str, list[str]] = {}
-    for one in played:
-        commits = sorted({str(run["commit"])[:8] for run in one.stored["runs"]})
-        machines = sorted({str(run["cpu"]) for run in one.stored["runs"]})
-        packages = ", ".join(f"{name} {version}" for name, version in one.stored["packages"].items())
-        rows.setdefault(f"commit {', '.join(commits)}, {', '.join(machines)}, {packages}", []).append(one.row.name)
+    for entry in played:
+        commits = sorted({str(run["commit"])[:8] for run in entry.stored["runs"]})
+        machines = sorted({str(run["cpu"]) for run in entry.stored["runs"]})
+        packages = ", ".join(f"{name} {version}" for name, version in entry.stored["packages"].items())
+        rows.setdefault(f"commit {', '.join(commits)}, {', '.join(machines)}, {packages}", []).append(entry.row.name)
     if len(rows) == 1:
         return [f"All rows: {next(iter(rows))}."]
     return [f"- {', '.join(f'`{name}`' for name in names)}: {where}" for where, names in rows.items()]
@@ -195,16 +195,16 @@ def provenance(played: Sequence[Played]) -> list[str]:
 
 def draw(played: Sequence[Played]) -> bytes:
     """Draw the curves of a family, a panel per task, and return a PNG file."""
-    tasks = list(dict.fromkeys(one.result.task for one in played))
+    tasks = list(dict.fromkeys(entry.result.task for entry in played))
     columns = min(COLUMNS, len(tasks))
     rows = -(-len(tasks) // columns)
     figure = new_figure(PANEL_IN[0] * max(columns, 2), PANEL_IN[1] * rows + 0.3)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for ax, task in zip(panels, tasks, strict=False):
-        for k, one in enumerate(one for one in played if one.result.task == task):
-            lines = [(np.array(seed.steps, float), np.array(seed.values)) for seed in one.result.seeds]
-            draw_group(ax, lines, COLORS[k], one.row.name)
-            for name, mean in one.references():
+        for k, entry in enumerate(entry for entry in played if entry.result.task == task):
+            lines = [(np.array(seed.steps, float), np.array(seed.values)) for seed in entry.result.seeds]
+            draw_group(ax, lines, COLORS[k], entry.row.name)
+            for name, mean in entry.references():
                 steps = read_references(name)[task].steps
                 ax.plot([0, steps], [mean, mean], color=COLORS[k], linestyle="--", linewidth=1)
         open_axes(ax)
