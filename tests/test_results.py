@@ -38,12 +38,10 @@ def test_stored_rows_have_all_seeds_and_the_configuration_of_the_matrix() -> Non
         if row.file.exists():
             run.check_configuration(row)
             [result] = read_results(row.file)
-            returns = [one["returns"] for one in json.loads(row.file.read_text())["row"]["runs"]]
+            stored = json.loads(row.file.read_text())["row"]
             assert [seed.seed for seed in result.seeds] == [*range(1, row.seeds + 1)]
-            assert [len(episodes) for episodes in returns] == [run.EPISODES] * row.seeds
-            for name in row.published:
-                reference = read_references(name)[result.task]
-                assert abs(result.seeds[0].steps[-1] - reference.steps) <= 0.02 * reference.steps, row.name
+            assert [len(run["returns"]) for run in stored["runs"]] == [100] * row.seeds
+            assert {read_references(name)[result.task].steps for name in row.published} <= {stored["steps"]}
 
 
 def test_every_published_score_has_a_link_to_its_source() -> None:
