@@ -17,7 +17,7 @@ from paddock.envs.errors import require
 from ...runs.checkpoint import Checkpoints
 from ...runs.lazy_imports import matplotlib
 from ...runs.results import Columns
-from ..drawing import GREY, new_figure
+from ..drawing import COLORS, GREY, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,8 +59,9 @@ def draw_archive(content: ArchiveContent, title: str) -> Figure:
     best = content.descriptors[np.argmax(objective)]
     if len(low) == 1:
         places = np.linspace(low[0], high[0], 2 * PIXELS + 1)[1::2]
-        values = _mask(objective)[cells.index_of(places[:, None])]
-        ax.bar(places, values - values.min(), (high[0] - low[0]) / PIXELS, bottom=values.min(), color="#2f6fd0")
+        values = objective[cells.index_of(places[:, None])]
+        floor = float(values[values > EMPTY].min())
+        ax.bar(places, np.maximum(values, floor) - floor, (high[0] - low[0]) / PIXELS, bottom=floor, color=COLORS[0])
         ax.set_ylabel("return of the elite")
     else:
         if len(low) > 2:
@@ -71,7 +72,7 @@ def draw_archive(content: ArchiveContent, title: str) -> Figure:
         width, height = cells.shape if isinstance(cells, Grid) else (PIXELS, PIXELS)
         x, y = (low[k] + (np.arange(n) + 0.5) / n * (high[k] - low[k]) for k, n in enumerate((width, height)))
         places = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
-        values = _mask(objective)[cells.index_of(places)].reshape(height, width)
+        values = np.ma.masked_less_equal(objective[cells.index_of(places)].reshape(height, width), EMPTY)
         colors = matplotlib.colormaps["viridis"].with_extremes(bad="0.9")
         extent = (low[0], high[0], low[1], high[1])
         image = ax.imshow(values, cmap=colors, origin="lower", extent=extent, aspect="auto", interpolation="nearest")
@@ -87,7 +88,3 @@ def draw_archive(content: ArchiveContent, title: str) -> Figure:
 
 
 PICTURES: Mapping[str, Callable[[ArchiveContent, str], Figure]] = {"archive": draw_archive}
-
-
-def _mask(objective: NDArray[np.float64]) -> np.ma.MaskedArray[Any, Any]:
-    return np.ma.masked_less_equal(objective, EMPTY)

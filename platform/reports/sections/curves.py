@@ -25,9 +25,12 @@ TITLES = {
     "approx_kl": "approximate KL divergence",
     "q_mean": "mean Q-value",
     "alpha": "entropy coefficient",
+    "score": "QD score",
+    "objective_max": "best return of an elite",
 }
 # Names of metrics without the algorithm, in the order of their panels.
 DIAGNOSTICS = (
+    *("score", "coverage", "objective_max"),
     *("return_mean", "loss", "policy_loss", "actor_loss", "value_loss", "critic_loss", "approx_kl", "entropy"),
     *("gradient_norm", "learning_rate", "clip_fraction", "explained_variance", "q_mean", "alpha", "sigma"),
 )
