@@ -12,6 +12,8 @@ differently. Each side's own steps are counted, and steps/s are compared.
 
 With --native, Paddock uses native environments, on processes or threads, whichever is faster in a pilot run, and EnvPool
 with a batched NumPy policy is a second peer (contenders/generation.py). The best peer counts.
+
+With --strategies, sampling and updating of strategies are compared with cmaes' SepCMA instead.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import multiprocessing
 import statistics
 import sys
 import time
+import timeit
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -29,10 +32,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # Python adds only the script's own folder
 
+import numpy as np  # noqa: E402
+from cmaes import SepCMA  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
+from paddock.algos.common.keys import PhiloxNoise  # noqa: E402
 from paddock.algos.es import ES  # noqa: E402
+from paddock.algos.evolution.strategies.protocol import StrategySettings  # noqa: E402
+from paddock.algos.evolution.strategies.sep_cma import SepCMASettings  # noqa: E402
+from paddock.algos.evolution.strategies.snes import SNESSettings  # noqa: E402
 from paddock.algos.pool.protocol import Pool  # noqa: E402
 from paddock.algos.pool.serial import SerialPool  # noqa: E402
 from paddock.compute.dask.autoscale import Bounds  # noqa: E402
@@ -45,14 +54,8 @@ from scripts.bench.harness import Report  # noqa: E402
 
 TARGET, NATIVE_TARGET = 1.0, 10.0  # ours / best peer, environment steps/s
 CHUNK_SIZES = (1, 2, 4)  # of the processes; the best counts
-BATCHES = (
-    (64, 16),
-    (64, 32),
-    (128, 32),
-    (128, 64),
-    (256, 64),
-    (256, 128),
-)  # EnvPool's environments and batch; the same
+BATCHES = ((64, 16), (64, 32), (128, 32), (128, 64), (256, 64), (256, 128))  # EnvPool's environments and batch size
+STRATEGY_TARGET, PARAMETERS, MEMBERS = 0.5, 932, 128  # time of ours / cmaes, and the size of --strategies
 PACKAGES = ("paddock", "numpy", "gymnasium", "box2d", "distributed")
 Peer = tuple[str, Callable[[], Report]]  # a setting, and the function that plays a generation with it
 PEERS = {"peer": "multiprocessing + NumPy", "envpool": "EnvPool + NumPy"}
@@ -61,44 +64,37 @@ PEERS = {"peer": "multiprocessing + NumPy", "envpool": "EnvPool + NumPy"}
 def main(arguments: list[str] | None = None) -> int:
     """Run all sides in turn, and print medians and their ratio; return 1 if the target is missed, else 0."""
     options = _options(arguments)
+    if options.strategies:
+        return measure_strategies(options)
     target = NATIVE_TARGET if options.native else TARGET
     spawn = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         layout, es = choose_layout(options, stack)
         processes = stack.enter_context(spawn.Pool(options.workers, threadpool_limits, (1,)))
         start_processes(processes, options.workers)
-        peers: dict[str, Peer] = {
-            "peer": fastest(
-                {
-                    f"chunk_size={size}": functools.partial(play_processes, processes, options.workers, es, size)
-                    for size in ((1,) if options.native else CHUNK_SIZES)
-                }
-            )
+        chunks = {
+            f"chunk_size={size}": functools.partial(play_processes, processes, options.workers, es, size)
+            for size in ((1,) if options.native else CHUNK_SIZES)
         }
+        peers: dict[str, Peer] = {"peer": fastest(chunks)}
         if options.native and find_spec("envpool") is None:
             print("EnvPool is skipped; to include it: pip install envpool", flush=True)
         elif options.native:
-            peers["envpool"] = fastest(
-                {
-                    f"num_envs={N} batch_size={B}": functools.partial(play_envpool, es, N, B, options.workers)
-                    for N, B in BATCHES
-                }
-            )
+            batches = {
+                f"num_envs={N} batch_size={B}": functools.partial(play_envpool, es, N, B, options.workers)
+                for N, B in BATCHES
+            }
+            peers["envpool"] = fastest(batches)
         sides = {"ours": functools.partial(play_ours, es)} | {name: play for name, (_, play) in peers.items()}
         runs = harness.in_turns(options.repeats, sides)
     medians = {name: harness.medians(its) for name, its in runs.items()}
-    for name, its in runs.items():
-        medians[name]["all_seconds"] = [run["seconds"] for run in its]
     best = max(peers, key=lambda name: medians[name]["steps_per_s"])
     ratios = [a["steps_per_s"] / b["steps_per_s"] for a, b in zip(runs["ours"], runs[best], strict=True)]
     report = {
         "machine": harness.describe_machine(),
         "versions": harness.versions(*PACKAGES, *(["envpool"] if "envpool" in peers else [])),
         "settings": {
-            "workers": options.workers,
-            "repeats": options.repeats,
-            "members": options.members,
-            "cap": options.cap,
+            **{name: getattr(options, name) for name in ("workers", "repeats", "members", "cap")},
             "pairs_per_task": es.pairs_per_task,
             "num_envs": es.vec.num_envs,
             "layout": layout,
@@ -114,6 +110,41 @@ def main(arguments: list[str] | None = None) -> int:
     }
     print(render(report))
     return harness.finish(report, options.json, report["ratio"] >= target)
+
+
+def measure_strategies(options: argparse.Namespace) -> int:
+    """Measure sampling and updates for 128 members of 932 parameters; return 1 above the target, else 0.
+
+    Workers rebuild our members from the keys of their noise, so the driver's time excludes that; it is shown.
+    """
+    returns = np.random.default_rng(0).standard_normal((MEMBERS // 2, 2))
+    noise = functools.partial(PhiloxNoise(0, PARAMETERS), 0)
+    snes = SNESSettings(sigma=0.1, learning_rate=1.0, sigma_learning_rate=None)
+
+    def ours(settings: StrategySettings) -> None:
+        search = settings.start(np.zeros(PARAMETERS), MEMBERS)
+        search.sample(noise)
+        search.tell(returns, noise)
+
+    def rebuild() -> None:
+        members = snes.start(np.zeros(PARAMETERS), MEMBERS).sample(noise)
+        for index in range(MEMBERS):
+            members.member(index, noise)
+
+    def peer() -> None:
+        search = SepCMA(np.zeros(PARAMETERS), 0.1, population_size=MEMBERS)
+        search.tell([(search.ask(), value) for value in returns.ravel()])
+
+    settings = {"ours, sep_cma": SepCMASettings(sigma=0.1), "ours, snes": snes}
+    driver = {name: functools.partial(ours, one) for name, one in settings.items()}
+    medians = {}  # ms of processor time, which other processes disturb less; all sides compute in one thread
+    for name, play in (driver | {"ours, rebuilt members": rebuild, "cmaes, SepCMA": peer}).items():
+        seconds = timeit.repeat(play, timer=time.process_time, repeat=20, number=1)
+        medians[name] = 1000 * statistics.median(seconds)
+        print(f"{medians[name]:6.2f} ms  {name}")
+    ratio = max(medians[name] for name in driver) / medians["cmaes, SepCMA"]
+    print(f"ours / cmaes: {ratio:.2f}; target {STRATEGY_TARGET} {'reached' if ratio <= STRATEGY_TARGET else 'MISSED'}")
+    return harness.finish({"medians": medians, "ratio": ratio}, options.json, ratio <= STRATEGY_TARGET)
 
 
 def fastest(plays: Mapping[str, Callable[[], Report]]) -> Peer:
@@ -183,25 +214,19 @@ def render(report: Report) -> str:
     ratios = " ".join(f"{ratio:.3f}" for ratio in report["ratios"])
     verdict = "reached" if report["ratio"] >= report["target"] else "MISSED"
     peer = sides[report["best"]]
-    lines += [
-        "",
-        f"steps/s, paddock / {peer}: median {report['ratio']:.3f} of {ratios}; target {report['target']:.2f} {verdict}",
-    ]
-    return "\n".join(lines)
+    target = f"target {report['target']:.2f} {verdict}"
+    return "\n".join([*lines, "", f"steps/s, paddock / {peer}: median {report['ratio']:.3f} of {ratios}; {target}"])
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = harness.command_line(__doc__, "under a minute: 3 repeats of 96 members")
     parser.add_argument("overrides", nargs="*", help="overrides of Paddock's side, such as vec.num_envs=4")
     parser.add_argument("--native", action="store_true", help="use native environments, and EnvPool as a second peer")
+    parser.add_argument("--strategies", action="store_true", help="measure strategies instead of a generation")
     parser.add_argument("--workers", type=harness.positive_int, default=2, help="processes on each side (2)")
     parser.add_argument("--repeats", type=harness.positive_int, help="runs of each side (5)")
-    parser.add_argument(
-        "--members", type=harness.positive_int, help="members of the generation, even (256; with --native 512)"
-    )
-    parser.add_argument(
-        "--cap", type=harness.positive_int, default=400, help="steps after which an episode is cut off (400)"
-    )
+    parser.add_argument("--members", type=harness.positive_int, help="members, even (256; with --native 512)")
+    parser.add_argument("--cap", type=harness.positive_int, default=400, help="step limit of an episode (400)")
     options = parser.parse_args(arguments)
     options.repeats = options.repeats or (3 if options.quick else 5)
     options.members = options.members or (96 if options.quick else 512 if options.native else 256)

@@ -21,19 +21,15 @@ from paddock.algos.es import ES, STD_FLOOR
 from scripts.bench.harness import Report
 
 Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]  # weights [in, out] and bias [out] of each
-Scale = tuple[
-    NDArray[np.float32], NDArray[np.float32], float
-]  # mean [O] and standard deviation [O] of observations, clip
+Scale = tuple[NDArray[np.float32], NDArray[np.float32], float]  # mean and deviation [O] of observations, clip
 
 
 def members(es: ES) -> Iterator[tuple[int, NDArray[np.float32], int]]:
     """Yield index, parameters [P] and episode seed of each member of the next iteration."""
-    noise, mean, sigma = es.problem.noise, es.mean.astype(np.float32), np.float32(es.sigma)
-    for pair in range(es.population // 2):
-        seed = episode_seed(es.seed, Stream.EPISODE, es.iteration, pair)
-        direction = sigma * noise(es.iteration, pair)
-        yield 2 * pair, mean + direction, seed
-        yield 2 * pair + 1, mean - direction, seed
+    noise = es.problem.noise(es.iteration)
+    sampled = es.search.sample(noise)
+    for index in range(es.population):
+        yield index, sampled.member(index, noise), episode_seed(es.seed, Stream.EPISODE, es.iteration, index // 2)
 
 
 def describe_run(es: ES, seconds: float, steps: int, return_mean: float, busy: float) -> Report:

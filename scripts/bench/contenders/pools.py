@@ -115,12 +115,7 @@ def _map(map_: Callable[..., Any], part: float, duration: float, count: int) -> 
     map_(time.sleep, [duration] * count, max(1, round(count * part)))
 
 
-PARTS = (
-    1 / WORKERS,
-    1 / (4 * WORKERS),
-    1 / (8 * WORKERS),
-    1e-9,
-)  # shares of all tasks in a chunk; the last: one task each
+PARTS = (1 / WORKERS, 1 / (4 * WORKERS), 1 / (8 * WORKERS), 1e-9)  # shares of all tasks in a chunk; last: one task
 CONTENDERS: dict[str, Callable[[], Any]] = {
     "paddock": paddock,
     "multiprocessing.Pool": standard_pool,

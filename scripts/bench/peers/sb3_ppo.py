@@ -159,11 +159,7 @@ def reach(recipe: dict[str, Any], setting: int, goal: float, every: int, episode
     callback = Reach(recipe, goal, every, episodes, seed)
     started = time.perf_counter()
     model.learn(recipe["steps"], callback)
-    return {
-        "steps": model.num_timesteps,
-        "seconds": time.perf_counter() - started,
-        "return_mean": callback.met,
-    }
+    return {"steps": model.num_timesteps, "seconds": time.perf_counter() - started, "return_mean": callback.met}
 
 
 class Follow(BaseCallback):

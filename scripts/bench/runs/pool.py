@@ -132,7 +132,6 @@ def measure_overhead(options: argparse.Namespace) -> Report:
         "ways": ways,
         "times": times,
         "ratios": ratios,
-        "ahead": ahead,
         "missing": missing,
         "reached": ahead and all(ratio <= OVERHEAD_TARGET for ratio in ratios.values()),
     }
@@ -160,16 +159,12 @@ def measure_scaling(options: argparse.Namespace) -> Report:
                     sides["ipyparallel"] = min(plays, key=lambda play: play())
                 times = in_turns(repeats, sides)
                 median = {side: statistics.median(its) for side, its in times.items()}
-                row: Report = {
-                    "seconds": median.pop("paddock"),
-                    "times": times,
-                    "floor": floor,
-                    "load": os.getloadavg()[0],
-                }
-                rows[name][size] = row | {"efficiency": floor / row["seconds"], **median}
-                shown = {"ideal": floor, "paddock": row["seconds"], **median, "load": row["load"]}
+                seconds, load = median.pop("paddock"), os.getloadavg()[0]
+                row: Report = {"seconds": seconds, "times": times, "floor": floor, "load": load}
+                rows[name][size] = row | {"efficiency": floor / seconds, **median}
+                shown = {"ideal": floor, "paddock": seconds, **median, "load": load}
                 print(f"{name}, {size} workers:", *(f"{key} {value:.2f}" for key, value in shown.items()), flush=True)
-    falls = all(a["seconds"] > b["seconds"] for row in rows.values() for a, b in itertools.pairwise(_values(row)))
+    falls = all(a["seconds"] > b["seconds"] for row in rows.values() for a, b in itertools.pairwise(row.values()))
     met = all(
         rows[name][size]["efficiency"] >= least for name, (size, least) in SCALING_TARGETS.items() if size in rows[name]
     )
@@ -214,10 +209,6 @@ def _generation(pool: Any, tasks: np.ndarray) -> float:
     started = time.perf_counter()
     assert sum(done.error is None for done in pool.imap_unordered(time.sleep, [float(t) for t in tasks])) == len(tasks)
     return time.perf_counter() - started
-
-
-def _values(row: dict[int, Report]) -> list[Report]:
-    return [row[size] for size in sorted(row)]
 
 
 @contextmanager
@@ -313,12 +304,8 @@ def _resident() -> dict[str, float]:
     return {"driver_mb": process.memory_info().rss / 2**20, "workers_mb": workers_mb}
 
 
-PARTS = {
-    "dispatch": measure_dispatch,
-    "overhead": measure_overhead,
-    "scaling": measure_scaling,
-    "memory": measure_memory,
-}
+MEASURES = (measure_dispatch, measure_overhead, measure_scaling, measure_memory)
+PARTS = dict(zip(("dispatch", "overhead", "scaling", "memory"), MEASURES, strict=True))
 
 
 def render(part: str, report: Report) -> str:
@@ -338,9 +325,7 @@ def render(part: str, report: Report) -> str:
         lines.append(f"target {OVERHEAD_TARGET}, and faster than all others: {_verdict(report)}")
     elif part == "scaling":
         mean, deviation = report["episode_mean_s"], report["episode_deviation_s"]
-        lines = [
-            f"{report['population']} tasks; measured episodes: mean {mean:.3f} s, standard deviation {deviation:.3f} s"
-        ]
+        lines = [f"{report['population']} tasks; episodes: mean {mean:.3f} s, standard deviation {deviation:.3f} s"]
         for name, row in report["rows"].items():
             lines.append(f"{name:10}" + "".join(f"{size:>9}" for size in row) + "  workers")
             lines.append(f"{'':10}" + "".join(f"{its['seconds']:9.2f}" for its in row.values()) + "  seconds")
@@ -348,9 +333,8 @@ def render(part: str, report: Report) -> str:
             lines.append(f"{'':10}" + "".join(f"{its['efficiency']:9.2f}" for its in row.values()) + "  efficiency")
             lines.append(f"{'':10}{report['tasks_per_s'][name]:9.0f} tasks/s at most")
         shown = ", ".join(f"{size} workers: {ratio:.2f}" for size, ratio in report["ratios"].items())
-        lines.append(
-            f"ipyparallel / paddock, episodes: {shown or '-'}; target {PEER_TARGET} up to {PEER_SIZES[-1]} workers"
-        )
+        target = f"target {PEER_TARGET} up to {PEER_SIZES[-1]} workers"
+        lines.append(f"ipyparallel / paddock, episodes: {shown or '-'}; {target}")
         lines.append(f"time decreases with every size, targets {SCALING_TARGETS}: {_verdict(report)}")
     else:
         lines = [f"{'generation':>10}{'driver MB':>12}{'workers MB':>12}"]
