@@ -6,13 +6,12 @@ Matrix products round differently on different processor models, so its results 
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from paddock.algos.common.threads import one_thread
 from paddock.algos.evolution.ranks import best_first
-from paddock.algos.evolution.strategies.evolution_paths import Paths
+from paddock.algos.evolution.strategies.evolution_paths import Paths, Rates
 from paddock.algos.evolution.strategies.openai import Sigma
 from paddock.algos.evolution.strategies.protocol import Floats, Members, Metrics, Noise, metrics_of
 from paddock.envs.errors import require
@@ -39,29 +38,18 @@ class CMASettings:
         return CMA(self, mean, self.sigma, np.eye(size), Paths.start(size), population)
 
 
-class Rates(NamedTuple):
-    """Recombination weights and learning rates for N members of P parameters, at least 4."""
-
-    weights: Floats  # [N], best first; the positive ones sum to 1
-    mu_eff: float
-    c_1: float
-    c_mu: float
-    c_sigma: float
-    c_c: float
-
-    @classmethod
-    def of(cls, size: int, members: int) -> "Rates":
-        """Return the published defaults for P = size."""
-        raw = math.log((members + 1) / 2) - np.log(np.arange(1, members + 1))
-        better, worse = raw[: members // 2], raw[members // 2 :]
-        mu_eff, mu_eff_worse = (float(half.sum() ** 2 / np.sum(half**2)) for half in (better, worse))
-        c_1 = 2 / ((size + 1.3) ** 2 + mu_eff)
-        c_mu = min(1 - c_1 - 1e-8, 2 * (mu_eff - 2 + 1 / mu_eff) / ((size + 2) ** 2 + mu_eff))
-        limit = min(1 + c_1 / c_mu, 1 + 2 * mu_eff_worse / (mu_eff + 2), (1 - c_1 - c_mu) / (size * c_mu))
-        weights = np.where(raw >= 0, raw / raw[raw > 0].sum(), limit * raw / -raw[raw < 0].sum())
-        c_sigma = (mu_eff + 2) / (size + mu_eff + 5)
-        c_c = (4 + mu_eff / size) / (size + 4 + 2 * mu_eff / size)
-        return cls(weights, mu_eff, c_1, c_mu, c_sigma, c_c)
+def rates_of(size: int, members: int) -> Rates:
+    """Return the published weights of at least 4 members, with negative ones, and the learning rates, for P = size."""
+    raw = math.log((members + 1) / 2) - np.log(np.arange(1, members + 1))
+    better, worse = raw[: members // 2], raw[members // 2 :]
+    mu_eff, mu_eff_worse = (float(half.sum() ** 2 / np.sum(half**2)) for half in (better, worse))
+    c_1 = 2 / ((size + 1.3) ** 2 + mu_eff)
+    c_mu = min(1 - c_1 - 1e-8, 2 * (mu_eff - 2 + 1 / mu_eff) / ((size + 2) ** 2 + mu_eff))
+    limit = min(1 + c_1 / c_mu, 1 + 2 * mu_eff_worse / (mu_eff + 2), (1 - c_1 - c_mu) / (size * c_mu))
+    weights = np.where(raw >= 0, raw / raw[raw > 0].sum(), limit * raw / -raw[raw < 0].sum())
+    c_sigma = (mu_eff + 2) / (size + mu_eff + 5)
+    c_c = (4 + mu_eff / size) / (size + 4 + 2 * mu_eff / size)
+    return Rates(weights, mu_eff, c_1, c_mu, c_sigma, c_c)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,13 +77,13 @@ class CMA:
     def tell(self, returns: Floats, noise: Noise, parents: int | None = None) -> tuple["CMA", Metrics]:
         """Recombine the best `parents`, or the better half, of the members that were not lost, and avoid the others."""
         order = best_first(returns)
-        rates = Rates.of(self.mean.size, max(len(order) if parents is None else 2 * parents, 4))
+        rates = rates_of(self.mean.size, max(len(order) if parents is None else 2 * parents, 4))
         ranked = rates.weights[: len(order)]
         steps, z = self._steps(noise, order[: len(ranked)])
         with one_thread():
             better = np.maximum(ranked, 0)
             step, whitened = better @ steps, self._axes[0] @ (better @ z)
-            paths, factor, lost = self.paths.follow(step, whitened, rates.mu_eff, rates.c_sigma, rates.c_c)
+            paths, factor, lost = self.paths.follow(step, whitened, rates)
             weights = rates.c_mu * ranked * np.where(ranked >= 0, 1, self.mean.size / np.sum(z**2, axis=1))
             kept = 1 + rates.c_1 * lost - rates.c_1 - rates.c_mu * ranked.sum()
             covariance = kept * self.covariance + rates.c_1 * np.outer(paths.p_c, paths.p_c)

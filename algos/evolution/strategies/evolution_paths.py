@@ -2,10 +2,22 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from paddock.algos.evolution.strategies.protocol import Floats, norm
+
+
+class Rates(NamedTuple):
+    """Recombination weights and learning rates."""
+
+    weights: Floats  # best first; the positive ones sum to 1
+    mu_eff: float
+    c_1: float
+    c_mu: float
+    c_sigma: float
+    c_c: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,14 +33,13 @@ class Paths:
         """Return the paths before the first generation."""
         return cls(np.zeros(size), np.zeros(size), 0)
 
-    def follow(
-        self, step: Floats, whitened: Floats, mu_eff: float, c_sigma: float, c_c: float
-    ) -> tuple["Paths", float, float]:
+    def follow(self, step: Floats, whitened: Floats, rates: Rates) -> tuple["Paths", float, float]:
         """Add a step of the mean; return the paths, the factor of the step size, and the lost variance of p_c.
 
         `step` [P] is in units of the step size, and `whitened` [P] is the step before its scaling by the covariance.
         """
         size, generation = step.size, self.generation + 1
+        mu_eff, c_sigma, c_c = rates.mu_eff, rates.c_sigma, rates.c_c
         p_sigma = (1 - c_sigma) * self.p_sigma + math.sqrt(c_sigma * (2 - c_sigma) * mu_eff) * whitened
         expected = math.sqrt(size) * (1 - 1 / (4 * size) + 1 / (21 * size**2))  # norm of a standard normal vector
         length = norm(p_sigma)

@@ -2,12 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from paddock.algos.evolution.ranks import best_first
-from paddock.algos.evolution.strategies.evolution_paths import Paths
+from paddock.algos.evolution.strategies.evolution_paths import Paths, Rates
 from paddock.algos.evolution.strategies.openai import Sigma
 from paddock.algos.evolution.strategies.protocol import Floats, Gaussian, Metrics, Noise, metrics_of
 from paddock.envs.ranges import check_fields
@@ -27,27 +26,16 @@ class SepCMASettings:
         return SepCMA(self, mean, self.sigma, np.ones(mean.size), Paths.start(mean.size))
 
 
-class Rates(NamedTuple):
-    """Recombination weights and learning rates for some parents of P parameters."""
-
-    weights: Floats  # of the parents, best first; they sum to 1
-    mu_eff: float
-    c_1: float
-    c_mu: float
-    c_sigma: float
-    c_c: float
-
-    @classmethod
-    def of(cls, size: int, mu: int) -> "Rates":
-        """Return the published defaults for P = size and mu parents."""
-        weights = math.log(mu + 1) - np.log(np.arange(1, mu + 1))
-        weights /= weights.sum()
-        mu_eff = 1 / float(np.sum(weights**2))
-        c_mu = 2 / mu_eff / (size + math.sqrt(2)) ** 2
-        c_mu += (1 - 1 / mu_eff) * min(1, (2 * mu_eff - 1) / ((size + 2) ** 2 + mu_eff))
-        c_1 = 2 / ((size + 1.3) ** 2 + mu_eff)
-        c_sigma = (mu_eff + 2) / (size + mu_eff + 3)
-        return cls(weights, mu_eff, c_1, (size + 2) / 3 * c_mu, c_sigma, 4 / (size + 4))
+def rates_of(size: int, mu: int) -> Rates:
+    """Return the published weights of mu parents and the learning rates, for P = size."""
+    weights = math.log(mu + 1) - np.log(np.arange(1, mu + 1))
+    weights /= weights.sum()
+    mu_eff = 1 / float(np.sum(weights**2))
+    c_mu = 2 / mu_eff / (size + math.sqrt(2)) ** 2
+    c_mu += (1 - 1 / mu_eff) * min(1, (2 * mu_eff - 1) / ((size + 2) ** 2 + mu_eff))
+    c_1 = 2 / ((size + 1.3) ** 2 + mu_eff)
+    c_sigma = (mu_eff + 2) / (size + mu_eff + 3)
+    return Rates(weights, mu_eff, c_1, (size + 2) / 3 * c_mu, c_sigma, 4 / (size + 4))
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +61,14 @@ class SepCMA:
     def tell(self, returns: Floats, noise: Noise, parents: int | None = None) -> tuple["SepCMA", Metrics]:
         """Recombine the best `parents`, or the better half, of the members that were not lost."""
         order = best_first(returns)
-        rates = Rates.of(self.mean.size, max(len(order) // 2, 1) if parents is None else parents)
+        rates = rates_of(self.mean.size, max(len(order) // 2, 1) if parents is None else parents)
         whitened, squares = np.zeros_like(self.mean), np.zeros_like(self.mean)
         for weight, index in zip(rates.weights, order, strict=False):
             z = noise(int(index)).astype(np.float64)
             whitened += weight * z
             squares += weight * z**2
         step = np.sqrt(self.variance) * whitened
-        paths, factor, lost = self.paths.follow(step, whitened, rates.mu_eff, rates.c_sigma, rates.c_c)
+        paths, factor, lost = self.paths.follow(step, whitened, rates)
         kept = 1 + rates.c_1 * lost - rates.c_1 - rates.c_mu
         variance = kept * self.variance + rates.c_1 * paths.p_c**2 + rates.c_mu * self.variance * squares
         mean = self.mean + self.sigma * step
