@@ -24,11 +24,11 @@ from paddock.algos.evolution.generation import (
     count_useful_workers,
     evaluate,
     play_population,
+    training_metrics,
     update,
 )
 from paddock.algos.evolution.population import EpisodeCap, Problem, play_members
 from paddock.algos.evolution.strategies.protocol import StrategySettings, restored, state_of
-from paddock.algos.learning.episode_metrics import mean_env_metrics
 from paddock.algos.learning.episodes import Moments
 from paddock.algos.learning.flow import run_job
 from paddock.algos.networks.flat import MLP, Activation, FlatPolicy, HiddenSizes, as_sizes
@@ -114,22 +114,16 @@ class ES:
             generation = run_job(self.pool, play_members, job)
             check_lost(generation)
             clock.lap("wait")
-            returns, lengths = generation.returns, generation.lengths
             self.search, strategy_metrics = update(self.search, generation)
             self._update_normalization(generation.moments)
             self.iteration += 1
-            self.step += int(lengths.sum())
-            kept = np.isfinite(returns)
+            self.step += int(generation.lengths.sum())
             metrics = {
                 "iteration": self.iteration,
                 "step": self.step,
-                "train/return_mean": float(np.nanmean(returns)),
-                "train/return_max": float(np.nanmax(returns)),
-                "train/return_min": float(np.nanmin(returns)),
-                "train/length_mean": float(lengths[kept].mean() / self.episodes_per_member),
-                **mean_env_metrics("train", self.env.metrics, generation.env_metrics),
+                **training_metrics(generation),
                 **strategy_metrics,
-                "es/lost_members": int((~kept).sum()),
+                "es/lost_members": int(np.isnan(generation.returns).sum()),
                 "system/retries": sum(end.attempts - 1 for end in generation.ends),
             }
             clock.lap("learn")

@@ -27,11 +27,11 @@ from paddock.algos.evolution.generation import (
     count_useful_workers,
     evaluate,
     play_population,
+    training_metrics,
 )
 from paddock.algos.evolution.population import EpisodeCap, Problem, play_members
 from paddock.algos.evolution.ranks import EvaluationLost
 from paddock.algos.evolution.strategies.protocol import Members, StrategySettings, restored, state_of
-from paddock.algos.learning.episode_metrics import mean_env_metrics
 from paddock.algos.learning.flow import run_job
 from paddock.algos.learning.policy_episodes import NativePlayer
 from paddock.algos.networks.flat import MLP, Activation, FlatPolicy, HiddenSizes, as_sizes
@@ -236,21 +236,16 @@ class MAPElites:
         return descriptors
 
     def _metrics(self, generation: Generation, added: Added) -> dict[str, float]:
-        kept, archive = np.isfinite(generation.returns), self.elites
+        archive = self.elites
         objective, score = archive.objective[archive.occupied], archive.score(self.objective_offset)
         return {
             "iteration": self.iteration,
             "step": self.step,
-            "train/return_mean": float(np.nanmean(generation.returns)),
-            "train/return_max": float(np.nanmax(generation.returns)),
-            "train/return_min": float(np.nanmin(generation.returns)),
-            "train/length_mean": float(generation.lengths[kept].mean() / self.episodes_per_member),
-            **mean_env_metrics("train", self.env.metrics, generation.env_metrics),
+            **training_metrics(generation),
             "qd/score": score,
             "qd/score_normalized": score / archive.cells.count,
             "qd/coverage": len(objective) / archive.cells.count,
-            **({"qd/objective_max": float(objective.max())} if len(objective) else {}),
-            **({"qd/objective_mean": float(objective.mean())} if len(objective) else {}),
+            **({"qd/objective_max": objective.max(), "qd/objective_mean": objective.mean()} if len(objective) else {}),
             "qd/new": added.new,
             "qd/improved": added.improved,
             "qd/clipped": added.clipped,

@@ -14,7 +14,7 @@ from paddock.algos.common.interrupts import Interrupts
 from paddock.algos.evolution.population import Problem, SearchDistribution, play_members
 from paddock.algos.evolution.ranks import EvaluationLost
 from paddock.algos.evolution.strategies.protocol import Floats, Gaussian, Members, Metrics, Strategy
-from paddock.algos.learning.episode_metrics import format_evaluation, summarize
+from paddock.algos.learning.episode_metrics import format_evaluation, mean_env_metrics, summarize
 from paddock.algos.learning.episodes import Episodes, Moments
 from paddock.algos.learning.flow import Job, run_job
 from paddock.algos.learning.policy_episodes import threads_of
@@ -197,6 +197,18 @@ def evaluate(
             log.warning("an evaluation task failed: %s: %s", type(end.error).__name__, end.error)
     metrics = summarize(played, problem.env, best, iteration, problem.eval_max_steps)
     return metrics, sum(end.seconds for end in ends)
+
+
+def training_metrics(generation: Generation) -> dict[str, float]:
+    """Return the metrics `train/...` of a generation."""
+    problem, returns, lengths = generation.distribution.problem, generation.returns, generation.lengths
+    return {
+        "train/return_mean": float(np.nanmean(returns)),
+        "train/return_max": float(np.nanmax(returns)),
+        "train/return_min": float(np.nanmin(returns)),
+        "train/length_mean": float(lengths[np.isfinite(returns)].mean() / problem.episodes_per_member),
+        **mean_env_metrics("train", problem.env.metrics, generation.env_metrics),
+    }
 
 
 def check_lost(generation: Generation) -> None:

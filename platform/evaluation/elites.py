@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.algos.evolution.archive import Archive
 from paddock.algos.pool.serial import SerialPool
 from paddock.algos.protocol import KeepsElites
-from paddock.envs.errors import require
+from paddock.envs.errors import ConfigError, require
 
 from ..compute.recipes import Local
 from .load import load
@@ -39,21 +39,14 @@ class Elite:
 def find_elite(algorithm: Any, run: Path, cell: int | None = None, near: Sequence[float] | None = None) -> Elite | None:
     """Find the elite of a cell, or the one nearest to descriptors; by default the one with the highest return.
 
-    Returns:
-        None if the run keeps no elites.
-
-    Raises:
-        ConfigError: the cell is empty, or the run keeps no elites although one is requested.
+    Return None if the run keeps no elites; raise ConfigError if the cell is empty, or if there are no elites to choose.
     """
-    requested = f"cell={cell}" if near is None else f"near={list(near)}"
-    if not isinstance(algorithm, KeepsElites):
-        kind = f"{run} is a run of {type(algorithm).__name__}, which has no archive"
-        require(cell is None and near is None, f"{requested}: {kind}; use a run of algo=map_elites, cma_me or cma_mae")
+    if cell is None and near is None and not isinstance(algorithm, KeepsElites):
         return None
-    archive, names = algorithm.elites, [one.of for one in algorithm.dimensions]
-    occupied = archive.occupied
+    requested = f"cell={cell}" if near is None else f"near={list(near)}"
     require(cell is None or near is None, f"{requested}: choose cell= or near=, not both")
-    require(len(occupied) > 0, f"the archive of {run} is empty; wait for an iteration")
+    archive, names = _archive_of(algorithm, run, requested)
+    occupied = archive.occupied
     if near is not None:
         require(len(near) == len(names), f"{requested} must have {len(names)} values: {', '.join(names)}")
         cell = archive.nearest(near)
@@ -64,41 +57,40 @@ def find_elite(algorithm: Any, run: Path, cell: int | None = None, near: Sequenc
     return Elite(cell, float(archive.objective[cell]), descriptors, int(archive.born[cell]))
 
 
-def tabulate_elites(run: Path) -> "pl.DataFrame":
-    """Return a table of a run's elites: cell, return, descriptors, and iteration in which each was found."""
+def tabulate_elites(run: Path, archive: Archive | None = None) -> "pl.DataFrame":
+    """Return a table of a run's elites, or of another archive's: cell, return, descriptors and iteration."""
     import polars  # slow to import
 
-    algorithm, _ = load(run)
-    find_elite(algorithm, run)  # checks that there are elites
-    archive: Archive = algorithm.elites
+    stored, names = _archive_of(load(run)[0], run, "elites")
+    archive = archive or stored
     cells = archive.occupied
-    columns = {one.of: archive.descriptors[cells, k] for k, one in enumerate(algorithm.dimensions)}
+    columns = {name: archive.descriptors[cells, k] for k, name in enumerate(names)}
     found = {"cell": cells, "return": archive.objective[cells], **columns, "iteration": archive.born[cells]}
     return polars.DataFrame(found)
 
 
 def correct_archive(run: Path, episodes: int, seed: int, workers: int | None) -> tuple[dict[str, str], dict[str, Any]]:
-    """Replay all elites of a run in fresh episodes; return the lines of a report, and its data for JSON."""
+    """Replay all elites of a run in fresh episodes; return the lines of a report, and the elites' results for JSON."""
     algorithm, _ = load(run)
-    find_elite(algorithm, run)  # checks that there are elites
-    local, modules = (
-        Local(workers=workers or 1, retries=3, task_timeout_s=None),
-        {"paddock", algorithm.env.id.partition(":")[0]},
-    )
+    stored, _ = _archive_of(algorithm, run, "archive=corrected")
+    local = Local(workers=workers or 1, retries=3, task_timeout_s=None)
+    modules = {"paddock", algorithm.env.id.partition(":")[0]} if ":" in algorithm.env.id else {"paddock"}
     with closing(SerialPool() if workers is None else local.open(modules)) as pool:
         corrected = algorithm.replay(pool, episodes, seed)
-    offset, lines = algorithm.objective_offset, {}
+    lines = {"elites": f"{len(stored.occupied):,}, {episodes} fresh episodes each, from seed {seed}"}
     data: dict[str, Any] = {"run": str(run), "episodes": episodes, "seed": seed}
-    for name, archive in (("stored", algorithm.elites), ("corrected", corrected)):
-        elites, cells = archive.occupied, archive.cells.count
-        score, best = archive.score(offset), float(archive.objective[elites].max(initial=float("-inf")))
-        coverage = len(elites) / cells
+    for name, archive in (("stored", stored), ("corrected", corrected)):
+        score, coverage = archive.score(algorithm.objective_offset), len(archive.occupied) / archive.cells.count
+        best = archive.objective[archive.best]
         lines[name] = f"QD score {score:,.1f}, coverage {coverage:.1%}, best return {best:.2f}"
-        data[name] = {
-            **{"score": score, "coverage": coverage, "cells": elites.tolist()},
-            **{"returns": archive.objective[elites].tolist(), "descriptors": archive.descriptors[elites].tolist()},
-        }
-    return {
-        "elites": f"{len(algorithm.elites.occupied):,}, {episodes} fresh episodes each, from seed {seed}",
-        **lines,
-    }, data
+        data[name] = {"score": score, "coverage": coverage, "elites": tabulate_elites(run, archive).to_dicts()}
+    return lines, data
+
+
+def _archive_of(algorithm: Any, run: Path, requested: str) -> tuple[Archive, list[str]]:
+    """Return the archive of a run and the names of its descriptors; raise ConfigError without elites."""
+    if not isinstance(algorithm, KeepsElites):
+        kind = f"{run} is a run of {type(algorithm).__name__}, which has no archive"
+        raise ConfigError(f"{requested}: {kind}; use a run of algo=map_elites, cma_me or cma_mae")
+    require(len(algorithm.elites.occupied) > 0, f"{requested}: the archive of {run} is empty; wait for an iteration")
+    return algorithm.elites, [one.of for one in algorithm.dimensions]

@@ -176,7 +176,7 @@ def test_emitters_draw_independently() -> None:
     [
         ({"descriptors": ()}, r"descriptors=\[\] is empty"),
         ({"descriptors": ({**LENGTH[0], "of": "lenght"},)}, "did you mean 'length'"),
-        ({"descriptors": ({**LENGTH[0], "of": "observation.4"},)}, "observation.0 to observation.3"),
+        ({"descriptors": ({**LENGTH[0], "of": "observation.4"},)}, "is unknown; did you mean"),
         ({"descriptors": ({**LENGTH[0], "of": "metric.x"},)}, r"env.metrics=\[x\]"),
         ({"descriptors": ({**LENGTH[0], "low": 100.0},)}, "must be below"),
         ({"descriptors": ({**LENGTH[0], "cells": None},)}, "must have the keys"),

@@ -47,10 +47,12 @@ def test_a_corrected_archive_does_not_depend_on_workers(run: Path, tmp_path: Pat
         results.append(json.loads(file.read_text()))
     assert results[0] == results[1]
     archive = load(run)[0].elites
-    assert results[0]["stored"]["returns"] == archive.objective[archive.occupied].tolist()
+    archive = load(run)[0].elites
+    returns = [elite["return"] for elite in results[0]["stored"]["elites"]]
+    assert returns == archive.objective[archive.occupied].tolist()
     # CartPole's return is its length, so each replayed elite is in the row of its mean return.
-    corrected = results[0]["corrected"]
-    assert [min(int(value // 2), 19) for value in corrected["returns"]] == [cell // 10 for cell in corrected["cells"]]
+    for elite in results[0]["corrected"]["elites"]:
+        assert elite["length"] == elite["return"] and min(int(elite["return"] // 2), 19) == elite["cell"] // 10
 
 
 def test_archives_of_any_kind_are_drawn(run: Path, tmp_path: Path, call_command: Main) -> None:
