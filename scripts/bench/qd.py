@@ -33,7 +33,7 @@ from paddock.config.compose import compose_alone  # noqa: E402
 from paddock.config.experiment import build_algorithm, read_plain  # noqa: E402
 from paddock.envs.errors import resolve  # noqa: E402
 from scripts.bench import harness  # noqa: E402
-from scripts.bench.contenders.generation import unflatten, walker  # noqa: E402
+from scripts.bench.contenders.generation import start_processes, unflatten, walker  # noqa: E402
 from scripts.bench.harness import Report  # noqa: E402
 
 Floats = NDArray[Any]
@@ -59,12 +59,9 @@ def main(arguments: list[str] | None = None) -> int:
     for row, sides in rows.items():
         for side, figures in sides.items():
             print(f"{row:8}{side:9}" + ", ".join(f"{name} {value:,.4g}" for name, value in figures.items()), flush=True)
-    report = {
-        "machine": harness.describe_machine(),
-        "versions": harness.versions("numpy", "ribs", "gymnasium"),
-        "settings": {"iterations": options.iterations, "strategy": options.strategy, "workers": options.workers},
-        "rows": rows,
-    }
+    settings = {name: getattr(options, name) for name in ("iterations", "generations", "strategy", "workers")}
+    report = {"machine": harness.describe_machine(), "versions": harness.versions("numpy", "ribs", "gymnasium")}
+    report |= {"settings": settings, "rows": rows}
     print(report["machine"], harness.list_versions(report), sep="\n")
     reached = True
     if "sphere" in rows and options.iterations >= 10_000:
@@ -95,7 +92,7 @@ def sphere(options: argparse.Namespace) -> Report:
     emitters = [Improvement(settings, BATCH, start, filters=False, basic=True) for _ in range(EMITTERS)]
     started = time.perf_counter()
     for i in range(options.iterations):
-        draws = [keyed_generator(options.seed, Stream.EMITTER, i, k) for k in range(EMITTERS)]
+        draws = [keyed_generator(0, Stream.EMITTER, i, k) for k in range(EMITTERS)]
         solutions = np.concatenate([one.ask(archive, draw) for one, draw in zip(emitters, draws, strict=True)])
         objective, descriptors = evaluate_sphere(solutions)
         improvement = archive.add(solutions, objective, descriptors, i).improvement
@@ -114,11 +111,9 @@ def sphere_of_ribs(options: argparse.Namespace) -> Report:
     archive = archives.GridArchive(**grid, learning_rate=0.01, threshold_min=0.0)
     result = archives.GridArchive(**grid)
     rules = {"ranker": "imp", "selection_rule": "mu", "restart_rule": "basic", "batch_size": BATCH}
-    kind = {"sep_cma": "sep_cma_es", "cma": "cma_es"}[options.strategy]
+    rules["es"] = f"{options.strategy}_es"
     sources = [
-        emitters.EvolutionStrategyEmitter(
-            archive, x0=np.zeros(SIZE), sigma0=0.5, es=kind, seed=options.seed + k, **rules
-        )
+        emitters.EvolutionStrategyEmitter(archive, x0=np.zeros(SIZE), sigma0=0.5, seed=k, **rules)
         for k in range(EMITTERS)
     ]
     scheduler = schedulers.Scheduler(archive, sources, result_archive=result)
@@ -142,12 +137,11 @@ def walk(options: argparse.Namespace) -> Report:
     words = ["experiment=map_elites_bipedal", f"vec.threads={options.workers}", "algo.eval_every_iterations=1000000"]
     algorithm = build_algorithm(read_plain(compose_alone(words)), SerialPool())
     plan = algorithm.plan()
-    before = next(plan)["step"]  # builds the environments
+    next(plan)  # builds the environments
     rows = [next(plan) for _ in range(options.generations)]
     seconds = sum(row["system/iteration_s"] for row in rows)
     return {
         "evaluations_per_s": len(rows) * algorithm.population / seconds,
-        "steps_per_s": (rows[-1]["step"] - before) / seconds,
         "driver_share": sum(row["system/learn_s"] for row in rows) / seconds,
     }
 
@@ -158,27 +152,25 @@ def walk_with_ribs(options: argparse.Namespace) -> Report:
     algorithm = build_algorithm(read_plain(compose_alone(["experiment=map_elites_bipedal"])), SerialPool())
     sizes, size, batch = algorithm.problem.mlp.sizes, algorithm.problem.mlp.num_parameters, algorithm.population
     archive = archives.GridArchive(solution_dim=size, dims=(32, 32), ranges=[(0, 1)] * 2)
-    first = 0.1 * np.random.default_rng(options.seed).standard_normal((batch, size))
+    first = 0.1 * np.random.default_rng(0).standard_normal((batch, size))
     emitter = emitters.IsoLineEmitter(
-        archive, iso_sigma=0.02, line_sigma=0.2, initial_solutions=first, batch_size=batch, seed=options.seed
+        archive, iso_sigma=0.1, line_sigma=0.5, initial_solutions=first, batch_size=batch, seed=0
     )
-    steps, started = 0, 0.0
     with multiprocessing.get_context("spawn").Pool(options.workers, threadpool_limits, (1,)) as processes:
-        for generation in range(options.generations + 1):
-            if generation == 1:  # the first starts the processes
-                started = time.perf_counter()
+        start_processes(processes, options.workers)
+        started = time.perf_counter()
+        for generation in range(options.generations):
             solutions = emitter.ask()
             seeds = range(generation * batch, (generation + 1) * batch)
             played = processes.starmap(functools.partial(play_walker, sizes), zip(solutions, seeds, strict=True), 1)
             results = np.array(played)
             archive.add(solutions, results[:, 0], results[:, 1:3])
-            steps += int(results[:, 3].sum()) if generation else 0
         seconds = time.perf_counter() - started
-    return {"evaluations_per_s": options.generations * batch / seconds, "steps_per_s": steps / seconds}
+    return {"evaluations_per_s": options.generations * batch / seconds}
 
 
-def play_walker(sizes: tuple[int, ...], parameters: Floats, seed: int) -> tuple[float, float, float, int]:
-    """Play an episode with NumPy; return its return, the mean contact of each foot, and its steps."""
+def play_walker(sizes: tuple[int, ...], parameters: Floats, seed: int) -> tuple[float, float, float]:
+    """Play an episode with NumPy; return its return, and the mean contact of each foot."""
     env, layers = walker(), unflatten(parameters.astype(np.float32), sizes)
     obs, _ = env.reset(seed=seed)
     total, contacts, steps, ended = 0.0, np.zeros(2), 0, False
@@ -189,7 +181,7 @@ def play_walker(sizes: tuple[int, ...], parameters: Floats, seed: int) -> tuple[
             x = np.tanh(x @ weights + bias)
         obs, reward, terminated, truncated, _ = env.step(x)
         total, steps, ended = total + float(reward), steps + 1, terminated or truncated
-    return total, *(contacts / steps), steps
+    return total, *(contacts / steps)
 
 
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
@@ -200,7 +192,6 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--generations", type=harness.positive_int, default=10, help="of the walker")
     parser.add_argument("--workers", type=harness.positive_int, default=2, help="threads, and the peer's processes")
     parser.add_argument("--strategy", choices=SETTINGS, default="sep_cma", help="of the emitters")
-    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     if options.quick:
         options.iterations, options.generations = 100, 1
