@@ -129,10 +129,9 @@ class MAPElites:
             self.iteration += 1
             self.step += int(generation.lengths.sum())
             added = self.elites.add(members.parameters, objective, descriptors, self.iteration)
-            split = np.split(objective, self.emitters), np.split(added.improvement, self.emitters), draws
-            restarts = sum(
-                one.tell(self.elites, *results) for one, *results in zip(self._emitters, *split, strict=True)
-            )
+            parts = np.split(objective, self.emitters), np.split(added.improvement, self.emitters)
+            results = zip(self._emitters, *parts, draws, strict=True)
+            restarts = sum(one.tell(self.elites, values, gains, draw) for one, values, gains, draw in results)
             metrics = self._metrics(generation, added) | {"qd/restarts": restarts}
             clock.lap("learn")
             worker_s = sum(end.seconds for end in generation.ends)
@@ -162,7 +161,8 @@ class MAPElites:
         self._emit_from(state["start"]["mean"], float(state["start"]["std"]))
         self.elites.load_state_dict(state["archive"])
         for one, stored in zip(self._emitters, state["emitters"], strict=True):
-            one.search = None if one.search is None else restored(one.search, stored)
+            if one.search is not None:
+                one.search = restored(one.search, stored)
 
     def evaluate_last(self) -> list[dict[str, float]]:
         """Evaluate the best elite; return its metrics, or nothing if all episodes were lost or there is no elite."""

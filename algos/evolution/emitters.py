@@ -1,32 +1,18 @@
-"""Emitters: sources of new members for an archive, which learn from how much the members improved it."""
+"""Emitters: sources of new members for an archive, which learn from how much the members improved it.
+
+`ask` returns members [B, P], given the archive's elites. `tell` returns whether the emitter was restarted; it takes the
+archive with these members, their objective and improvement [B], as `Archive.add` returned it, and the generator of the
+last `ask`, which has advanced. `search` is the state, which changes only in `tell`.
+"""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.evolution.archive import Archive, Floats
 from paddock.algos.evolution.strategies.protocol import Recombines, StrategySettings
-
-
-class Emitter(Protocol):
-    """Source of members."""
-
-    search: Recombines | None  # the state, which changes only in `tell`
-
-    def ask(self, archive: Archive, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Return new members [B, P], given the archive's elites."""
-
-    def tell(self, archive: Archive, objective: Floats, improvement: Floats, generator: np.random.Generator) -> bool:
-        """Learn from the last members [B], as the archive took them; return whether the emitter was restarted.
-
-        Args:
-            archive: the archive, with these members added.
-            objective: [B]; NaN for lost members.
-            improvement: [B], as `Archive.add` returned it.
-            generator: the one of the last `ask`, which has advanced.
-        """
 
 
 @dataclass(eq=False)
@@ -41,10 +27,10 @@ class Variation:
     line_sigma: float  # 0: Gaussian noise only
     start: NDArray[np.float32]  # [P], mean of the first members
     start_std: float  # their standard deviation
-    search = None
+    search: Recombines | None = None
 
     def ask(self, archive: Archive, generator: np.random.Generator) -> NDArray[np.float32]:
-        """See `Emitter.ask`; the first members are random."""
+        """Return variations of random elites; the first members are random."""
         occupied = archive.occupied
         noise = generator.standard_normal((self.batch_size, self.start.size), dtype=np.float32)
         if not len(occupied):
@@ -58,7 +44,7 @@ class Variation:
         return members
 
     def tell(self, archive: Archive, objective: Floats, improvement: Floats, generator: np.random.Generator) -> bool:
-        """See `Emitter.tell`; there is nothing to learn."""
+        """Return False: there is nothing to learn."""
         return False
 
 
@@ -82,13 +68,13 @@ class Improvement:
         self.search = self._restart(start)
 
     def ask(self, archive: Archive, generator: np.random.Generator) -> NDArray[np.float32]:
-        """See `Emitter.ask`."""
+        """Return members of the strategy."""
         self._noise = generator.standard_normal((self._batch_size, self._start.size), dtype=np.float32)
         members = self.search.sample(self._noise.__getitem__)
         return np.stack([members.member(k, self._noise.__getitem__) for k in range(self._batch_size)])
 
     def tell(self, archive: Archive, objective: Floats, improvement: Floats, generator: np.random.Generator) -> bool:
-        """See `Emitter.tell`; a restart is at a random elite."""
+        """Update the strategy, or restart it at a random elite."""
         order = np.lexsort((-objective, -improvement))[: np.sum(~np.isnan(improvement))]  # NaN is last
         ranks = np.full(self._batch_size, np.nan)
         ranks[order] = -np.arange(len(order))
@@ -110,3 +96,6 @@ class Improvement:
     def _restart(self, mean: NDArray[np.float32]) -> Recombines:
         search: Any = self._settings.start(mean.astype(np.float64), self._batch_size)
         return search
+
+
+Emitter = Variation | Improvement

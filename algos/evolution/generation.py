@@ -39,9 +39,12 @@ class GenerationSettings(Protocol):
     """Settings of an algorithm that plays generations; conf/algo/es.yaml explains each."""
 
     pool: Pool
-    population: int
     pairs_per_task: int | None
     eval_episodes: int
+
+    @property
+    def population(self) -> int:
+        """Members per iteration, even."""
 
     @property
     def vec(self) -> Vec:
