@@ -153,6 +153,14 @@ def poet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("readme") / "archive"
+    words = ["experiment=map_elites_bipedal", "vec=serial", "compute=serial", "algo.batch_size=4"]
+    assert call_main(*words, *LITTLE, "algo.hidden_sizes=[4]", f"run.dir={folder}") == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
 def games(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("pettingzoo.classic", reason="install the extra multiagent")
     folder = tmp_path_factory.mktemp("readme") / "games"
@@ -189,7 +197,7 @@ def filled(command: str, request: pytest.FixtureRequest) -> list[str]:
     for at in SERVED:
         if any(at in word for word in words):
             words = [word.replace(at, request.getfixturevalue("served")[at]) for word in words]
-    for name, fixture in {"RUN": "run", "POET": "poet", "GAMES": "games"}.items():
+    for name, fixture in {"RUN": "run", "POET": "poet", "GAMES": "games", "ARCHIVE": "archive"}.items():
         if any(re.search(rf"\b{name}\b", word) for word in words):
             folder = str(request.getfixturevalue(fixture))
             words = [re.sub(rf"\b{name}\b", folder, word) for word in words]
