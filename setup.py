@@ -13,9 +13,9 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
-# Each operation is rounded by itself, so that results are the same bits on every processor. Vectors are written by hand;
-# GCC's vectorizer would only add fused operations (vfmaddsub) where a rotation invites it, which -ffp-contract=off does
-# not forbid it. Clang knows both names.
+# The compiler may not fuse operations, so that results are the same bits on every processor; networks call `fused` of
+# lanes.h. Vectors are written by hand; GCC's vectorizer would only add fused operations (vfmaddsub) where a rotation
+# invites it, which -ffp-contract=off does not forbid it. Clang knows both names.
 FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fno-tree-vectorize", "-fno-tree-slp-vectorize"]
 LANES_FLAGS = [*FLAGS, "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi", "-pthread"]
 SIMD = "envs/native/src"  # whose headers the dense networks share

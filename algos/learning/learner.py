@@ -149,7 +149,7 @@ def is_dense(
     if not plain or max(architecture.hidden_sizes, default=0) > MAX_DENSE_WIDTH:
         return False
     if problem := find_problem():
-        _warn_once(f"training dense networks in torch, which is slower: {problem}")
+        _warn_once(f"training dense networks in torch, which is slower and differs in the last bits: {problem}")
     return not problem
 
 

@@ -1,7 +1,7 @@
 """Actors: policy inference without gradients.
 
-Dense networks run in native code or bit-identically in NumPy. On small batches both are many times faster than torch,
-and workers start without importing it. All other networks run in torch.
+Dense networks run in native code, or in NumPy where it was not built. On small batches both are many times faster than
+torch, and workers start without importing it. All other networks run in torch.
 """
 
 from typing import Any, Protocol

@@ -1,24 +1,21 @@
 """Forward pass of a dense network on a batch of observations, with the arithmetic of `paddock.envs.native.networks`.
 
-A row's outputs depend only on that row, not on the batch size, the CPU, or whether native code was built.
+A row's outputs depend only on that row, not on the batch size or the CPU; without native code the last bits differ.
 """
 
 import ctypes
-import itertools
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.envs.errors import ConfigError
 from paddock.envs.native import library
-from paddock.envs.native.functions import activate
-from paddock.envs.native.networks import DenseLayout, Normalizer, Rows, sum_in_order
+from paddock.envs.native.networks import DenseLayout, Normalizer, Rows, run_in_numpy
 from paddock.envs.spaces.codecs import Array
 from paddock.envs.spaces.sparse import SparseFeatures, SparseRows
 
 WHOLE = 16  # WHOLE and FORWARD_ROWS of networks.h
 FORWARD_ROWS = 32
-PRODUCTS = 1 << 18  # floats that NumPy multiplies at a time, few enough to stay in cache
 
 
 class DenseForward:
@@ -29,7 +26,8 @@ class DenseForward:
         self._made = layout, activation
         try:
             self._network: _Compiled | _NumPyForward = _Compiled(layout, activation)
-        except ConfigError:
+        except ConfigError as error:
+            library.warn_missing(str(error))
             self._network = _NumPyForward(layout, activation)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -43,7 +41,7 @@ class DenseForward:
     def __call__(self, obs: Rows | SparseRows) -> Rows:
         """Map observations [B, O] to outputs [B, W].
 
-        Sums over sparse rows start at 0 and skip zeros, which gives the same bits as dense rows.
+        Sums over sparse rows skip zeros, which gives the same bits as dense rows.
         """
         return self._network.run(obs)
 
@@ -169,38 +167,18 @@ class _Compiled:
 
 
 class _NumPyForward:
-    """Forward pass in NumPy, a few rows at a time."""
+    """Forward pass in NumPy."""
 
     def __init__(self, layout: DenseLayout, activation: str) -> None:
         self._layout, self._activation = layout, activation
-        self._rows = max(PRODUCTS // max(a * b or 1 for a, b in itertools.pairwise(layout.sizes)), 1)
 
     def load(self, flat: NDArray[np.float32]) -> None:
-        self._layers = [(weights.copy("C"), bias.copy()) for weights, bias in self._layout.layers(flat)]
+        self._layers = self._layout.layers(np.array(flat, np.float32))
 
     def run(self, obs: Rows | SparseRows) -> Rows:
-        out = np.empty((len(obs), self._layout.sizes[-1]), np.float32)
         if isinstance(obs, SparseRows):
-            taken, weighed = gather(obs, self._layers[0][0]), 1
-        else:
-            taken, weighed = np.asarray(obs, np.float32), 0
-        with np.errstate(all="ignore"):  # as in native code
-            for first in range(0, len(obs), self._rows):
-                rows = slice(first, first + self._rows)
-                hidden = taken[rows]
-                for k, (weights, bias) in enumerate(self._layers):
-                    hidden = (hidden if k < weighed else sum_in_order(hidden[:, :, None] * weights)) + bias
-                    if k < len(self._layers) - 1:
-                        hidden = activate(hidden, self._activation)
-                out[rows] = hidden
-        return out
-
-
-def gather(rows: SparseRows, weights: Rows) -> Rows:
-    """Multiply sparse rows [B, I] by weights [I, W], summing from 0 in the order of the inputs."""
-    out = np.zeros((len(rows), weights.shape[1]), np.float32)
-    with np.errstate(all="ignore"):
-        for number, sums in enumerate(out):
-            index, value = rows.row(number)
-            sums[:] = sum_in_order(np.concatenate([sums[None], weights[index] * value[:, None]])[None])[0]
-    return out
+            sparse, obs = obs, np.zeros((len(obs), self._layout.sizes[0]), np.float32)
+            for number, row in enumerate(obs):
+                index, value = sparse.row(number)
+                row[index] = value
+        return run_in_numpy(self._layers, obs, self._activation)

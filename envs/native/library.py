@@ -1,11 +1,12 @@
 """Bindings to the shared library of native environments; calls release the GIL.
 
-The library is compiled for several instruction sets. Their results are bit-identical, because fused multiply-add is
-disabled.
+The library is compiled for several instruction sets. Their results are bit-identical: physics has no fused
+multiply-add, and policies use it on every instruction set, emulated where the CPU has none.
 """
 
 import ctypes
 import functools
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -14,8 +15,10 @@ from typing import Any
 
 from paddock.envs.errors import ConfigError, require
 
+log = logging.getLogger(__name__)
+
 FOLDER = Path(__file__).parent
-ABI = 12  # PADDOCK_ABI of native.h
+ABI = 13  # PADDOCK_ABI of native.h
 SETS = ("avx512", "avx2", "baseline")  # instruction sets, widest first
 SET_VARIABLE = "PADDOCK_LANES"  # environment variable that selects an instruction set
 REBUILD = "run pip install again, or use vec=serial"
@@ -134,6 +137,12 @@ def usable() -> str | None:
         return widest()
     except ConfigError:
         return None
+
+
+@functools.cache
+def warn_missing(problem: str) -> None:
+    """Warn, once per process, that policies act in NumPy."""
+    log.warning("policies act in NumPy, which is slower and differs in the last bits: %s", problem)
 
 
 def find_task(name: str) -> int:

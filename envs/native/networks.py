@@ -1,14 +1,15 @@
 """Small feed-forward networks whose outputs are bit-identical on every CPU.
 
-Sums are taken in single precision in the order of the inputs, the bias last, and tanh is approximated by a polynomial.
-Native code plays whole episodes with this arithmetic (`paddock.envs.native.rollout`) and single steps here; where it was
-not built, NumPy computes the same bits.
+Sums start at the bias and add products in the order of the inputs with fused multiply-adds in single precision; tanh is
+approximated by a polynomial. Native code plays whole episodes with this arithmetic (`paddock.envs.native.rollout`) and
+single steps here. Where it was not built, NumPy computes outputs that differ in the last bits.
 """
 
 import ctypes
 import functools
 import itertools
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,9 +97,10 @@ class Networks:
         self._memory = np.zeros(slots * network.num_parameters + SPARE_FLOATS, np.float32)
         self.parameters = self._memory[:-SPARE_FLOATS].reshape(slots, network.num_parameters)
         try:
-            self._run = _Compiled(network, self._memory, slots).run
-        except ConfigError:
-            self._run = _NumPyNetworks(network, self.parameters).run
+            self._run: Callable[[Rows], Rows] = _Compiled(network, self._memory, slots).run
+        except ConfigError as error:
+            library.warn_missing(str(error))
+            self._run = self._run_in_numpy
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the network and its parameters."""
@@ -107,6 +109,10 @@ class Networks:
     def __call__(self, obs: Rows) -> Rows:
         """Map observations [S, O] to outputs [S, W], in [-1, 1] for bounded heads."""
         return self._run(obs)
+
+    def _run_in_numpy(self, obs: Rows) -> Rows:
+        out = run_in_numpy(self._network.layout.layers(self.parameters), obs, self._network.activation)
+        return fast_tanh(out) if self._network.head == "bounded" else out
 
 
 def _rebuild(network: Network, parameters: Rows) -> Networks:
@@ -160,25 +166,11 @@ class _Compiled:
         return out
 
 
-class _NumPyNetworks:
-    """Forward passes in NumPy: products, running sums and the polynomial, with the rounding of native code."""
-
-    def __init__(self, network: Network, parameters: Rows) -> None:
-        self._network = network
-        self._layers = network.layout.layers(parameters)
-
-    def run(self, obs: Rows) -> Rows:
-        hidden = np.asarray(obs, np.float32)
-        with np.errstate(all="ignore"):  # as in native code
-            for k, (weights, biases) in enumerate(self._layers):
-                hidden = sum_in_order(hidden[:, :, None] * weights) + biases
-                if k < len(self._layers) - 1:
-                    hidden = activate(hidden, self._network.activation)
-            return fast_tanh(hidden) if self._network.head == "bounded" else hidden
-
-
-def sum_in_order(products: NDArray[np.float32]) -> Rows:
-    """Sum over the second axis of [S, I, W], from the first to the last."""
-    if products.shape[2] > 1 or not products.shape[1]:
-        return products.sum(axis=1)  # row by row; NumPy sums pairwise only along the axis that is contiguous in memory
-    return np.cumsum(products, axis=1)[:, -1]
+def run_in_numpy(layers: Sequence[tuple[Rows, Rows]], obs: Rows, activation: str) -> Rows:
+    """Map observations [B, I] to outputs [B, W]; rows are multiplied one by one, so that none depends on the others."""
+    hidden = np.asarray(obs, np.float32)
+    with np.errstate(all="ignore"):  # as in native code
+        for k, (weights, bias) in enumerate(layers):
+            hidden = (activate(hidden, activation) if k else hidden)[:, None]
+            hidden = (hidden @ weights)[:, 0] + bias
+    return hidden

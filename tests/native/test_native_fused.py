@@ -1,4 +1,4 @@
-"""No fused multiply-add in the compiled code: it rounds once where two operations round twice, and gives other bits."""
+"""Fused multiply-adds of networks alone: they round once where two operations round twice, and give other bits."""
 
 import re
 import shutil
@@ -49,9 +49,25 @@ def processor_flags(compiler: str | None) -> list[str]:
     return ["-mavx2", "-mfma"] if machine.startswith("x86_64") else []
 
 
-def test_the_libraries_hold_no_fused_instruction() -> None:
-    assert fused(library.built()[0]) == []
-    assert fused(library.find_built(dense_library.FOLDER, "_dense")[0]) == []
+def functions_with_fused(path: Path) -> set[str]:
+    """The names of the functions that have fused instructions."""
+    if shutil.which("objdump") is None:
+        pytest.skip("there is no objdump (binutils)")
+    listing = subprocess.run(["objdump", "-d", "--no-show-raw-insn", path], capture_output=True, text=True, check=True)
+    blocks = re.split(r"^[0-9a-f]+ <(\w+)[^>]*>:$", listing.stdout, flags=re.MULTILINE)
+    return {name for name, code in zip(blocks[1::2], blocks[2::2], strict=True) if FUSED.search(code)}
+
+
+def test_only_policies_of_the_environments_are_fused() -> None:
+    folders = (library.FOLDER / "src" / name for name in ("policies", "simd"))
+    policies = "".join(path.read_text() for folder in folders for path in folder.glob("*.h"))
+    found = functions_with_fused(library.built()[0])
+    assert "product" in found and all(re.search(rf"\b{name}\(", policies) for name in found), found
+
+
+def test_learners_fuse_only_where_the_source_says_so() -> None:
+    [path, *_] = library.find_built(dense_library.FOLDER, "_dense")
+    assert fused(path) and all(re.search(r"\tvfmadd\d+ps|\tfmla", line) for line in fused(path))
 
 
 def test_only_other_compiler_flags_fuse_operations(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from paddock.envs.errors import ConfigError, require
 from paddock.envs.native import library as environments
 
 FOLDER = Path(__file__).parent
-ABI = 10  # DENSE_ABI of dense.h
+ABI = 11  # DENSE_ABI of dense.h
 
 _POINTER = ctypes.c_void_p
 _INT = ctypes.c_int

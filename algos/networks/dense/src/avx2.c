@@ -4,7 +4,7 @@
 
 #if defined(__x86_64__)
 #include "simd/target.h"
-TARGET_BEGIN("avx2")
+TARGET_BEGIN("avx2,fma")
 #define LANES 8
 #define SET avx2_dense
 #define SET_NAME "avx2"

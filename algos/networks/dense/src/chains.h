@@ -74,17 +74,14 @@ static void single_output(const struct layer *layer, const float *weights, const
 {
     const size_t wide = layer->wide, stride = layer->wide_in;
     for (int first = 0; first < rows; first += LANES) {
-        vf block[LANES], sum = splat(0);
+        vf block[LANES], sum = splat(weights[layer->in * wide]);
         for (int i = 0; i < layer->in; i += LANES) {
             for (int r = 0; r < LANES; r++)
                 block[r] = *(const vf *)(in + (first + r < rows ? first + r : first) * stride + i);
             transpose(block);
-            for (int k = 0; k < LANES && i + k < layer->in; k++) {
-                const vf term = block[k] * weights[(i + k) * wide];
-                sum = i + k ? sum + term : term;
-            }
+            for (int k = 0; k < LANES && i + k < layer->in; k++)
+                sum = fused(block[k], splat(weights[(i + k) * wide]), sum);
         }
-        sum += weights[layer->in * wide];
         for (int r = 0; r < LANES && first + r < rows; r++) out[(first + r) * wide] = sum[r];
     }
 }
@@ -115,48 +112,12 @@ static void chain_forward(
         else if (layer->out == 1 && k > plan->begin[chain]) single_output(layer, weights, in, rows, pass->outputs[k]);
         else
             product(
-                in, stride, 1, layer->in, weights, layer->wide, weights + (size_t)layer->in * layer->wide,
+                in, stride, 1, layer->in, weights, layer->wide, weights + (size_t)layer->in * layer->wide, 0,
                 pass->outputs[k], layer->wide, rows, layer->wide
             );
         if (layer->activated) activate(pass->outputs[k], (size_t)rows * layer->wide, plan->relu);
         in = pass->outputs[k], stride = layer->wide;
     }
-}
-
-/* Add the sum over rows of a[row * stride + i] * grad[row * wide + v] to onto[i][v], in row order. `onward`: the sum
- * starts from `onto`; otherwise from 0, and `fresh` overwrites `onto`. */
-INLINE void gradient_tile(
-    const float *a, size_t stride, const float *grad, size_t wide, float *onto, int count, int onward, int fresh,
-    int tall, int vectors
-)
-{
-    vf sum[TILE_ROWS][TILE_VECTORS];
-    for (int i = 0; i < tall; i++)
-        for (int v = 0; v < vectors; v++)
-            sum[i][v] = onward ? (vf)*(const vf_row *)(onto + i * wide + v * LANES) : splat(0);
-    for (int row = 0; row < count; row++, a += stride, grad += wide) {
-        vf other[TILE_VECTORS];
-        for (int v = 0; v < vectors; v++) other[v] = *(const vf_row *)(grad + v * LANES);
-        for (int i = 0; i < tall; i++)
-            for (int v = 0; v < vectors; v++) sum[i][v] += a[i] * other[v];
-    }
-    for (int i = 0; i < tall; i++)
-        for (int v = 0; v < vectors; v++) {
-            vf_row *to = (vf_row *)(onto + i * wide + v * LANES);
-            *to = onward || fresh ? sum[i][v] : (vf)*to + sum[i][v];
-        }
-}
-
-/* The same for `inputs` weight rows, tile by tile. */
-INLINE void gradient_tiles(
-    const float *a, size_t stride, const float *grad, size_t wide, float *onto, int count, int onward, int fresh,
-    int inputs, int vectors
-)
-{
-    int i = 0;
-    for (; i + TILE_ROWS <= inputs; i += TILE_ROWS)
-        gradient_tile(a + i, stride, grad, wide, onto + i * wide, count, onward, fresh, TILE_ROWS, vectors);
-    for (; i < inputs; i++) gradient_tile(a + i, stride, grad, wide, onto + i * wide, count, onward, fresh, 1, vectors);
 }
 
 /* Accumulate a layer's weight gradient over a block of sparse rows. */
@@ -180,12 +141,7 @@ static void weights_gradient(
 {
     const int wide = layer->wide;
     if (layer->sparse) scatter_layer(pass, layer, grad, count, onto);
-    for (int j = 0; !layer->sparse && j < wide;) {
-        const int many = j + TILE_VECTORS * LANES <= wide;
-        if (many) gradient_tiles(in, stride, grad + j, wide, onto + j, count, 1, 0, layer->in, TILE_VECTORS);
-        else gradient_tiles(in, stride, grad + j, wide, onto + j, count, 1, 0, layer->in, 1);
-        j += many ? TILE_VECTORS * LANES : LANES;
-    }
+    else product(in, 1, stride, count, grad, wide, onto, wide, onto, wide, layer->in, wide);
     float *bias = onto + (size_t)layer->in * wide;
     for (int j = 0; j < wide; j += LANES) {
         vf sum = *(const vf *)(bias + j);
@@ -211,7 +167,7 @@ static float *chain_backward(
         const int wide = layer->wide_in;
         if (gradient) weights_gradient(pass, layer, input, k > first ? wide : stride, grad, rows, gradient + layer->at);
         if (k == first && !input_gradient) return NULL;
-        product(grad, layer->wide, 1, layer->out, back + layer->back, wide, NULL, other, wide, rows, wide);
+        product(grad, layer->wide, 1, layer->out, back + layer->back, wide, NULL, 0, other, wide, rows, wide);
         float *swap = grad;
         grad = other, other = swap;
         if (k > first) activation_gradient(input, grad, (size_t)rows * wide, plan->relu);

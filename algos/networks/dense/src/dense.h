@@ -11,11 +11,11 @@
 
 #include "simd/sparse.h"
 
-#define DENSE_ABI 10 /* increase with every incompatible change; library.py checks it */
+#define DENSE_ABI 11 /* increase with every incompatible change; library.py checks it */
 #define CHAINS 3
 #define MAX_SHARDS 16   /* gradient shards of a minibatch */
-#define BLOCK 32        /* rows computed together; minimum size of a shard */
-#define CHUNK 16        /* weight rows per unit of work of the optimizer */
+#define BLOCK 64        /* rows computed together; minimum size of a shard */
+#define CHUNK 32        /* weight rows per unit of work of the optimizer */
 #define REPORTED 6      /* policy loss, value loss, entropy, divergence, clipped share, gradient norm */
 #define Q_REPORTED 4    /* loss, mean value, mean target, gradient norm */
 

@@ -32,9 +32,9 @@ struct chunk {
 
 static int64_t shard_start(int64_t rows, int shards, int shard) { return rows * shard / shards; }
 
-static int count_shards(int64_t rows)
+static int count_shards(int64_t rows, int least)
 {
-    int64_t shards = rows / BLOCK;
+    int64_t shards = rows / least;
     return shards < 1 ? 1 : shards > MAX_SHARDS ? MAX_SHARDS : (int)shards;
 }
 

@@ -95,7 +95,7 @@ static void learn_ppo(void *job, int member)
     team_barrier(team, member);
     for (int64_t m = 0; m < update->minibatches && !work->failed; m++) {
         const int64_t first = m ? update->ends[m - 1] : 0, rows = update->ends[m] - first;
-        const int shards = count_shards(rows);
+        const int shards = count_shards(rows, BLOCK);
         const struct scale scale = scale_of(update, first, first + rows);
         for (int p = member; p < shards; p += team->size)
             learn_shard(
@@ -123,7 +123,7 @@ static int update_network(const struct network *network, const struct update *up
     };
     int shards = 1;
     for (int64_t m = 0; m < update->minibatches; m++) {
-        const int count = count_shards(update->ends[m] - (m ? update->ends[m - 1] : 0));
+        const int count = count_shards(update->ends[m] - (m ? update->ends[m - 1] : 0), BLOCK);
         if (count > shards) shards = count;
     }
     work.failed = open_descent(descent, &model.plan, 0) || open_shards(descent, shards);

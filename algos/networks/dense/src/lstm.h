@@ -13,6 +13,7 @@
 #define GATE_MULTIPLE 16
 #define GATES 4           /* in torch's order: input, forget, cell (tanh), output */
 #define GRADIENT_ROWS 128 /* rows per weight-gradient product */
+#define SHARD_ROWS 32     /* minimum size of a shard */
 
 struct gates {
     int in, width, wide; /* inputs, outputs, padded outputs */
@@ -109,8 +110,8 @@ static void lstm_forward(const struct lstm *lstm, const struct gates *gates, int
             if (lstm->start[at]) memset(hidden, 0, width * sizeof *hidden), memset(cell, 0, wide * sizeof *cell);
         }
         product(
-            joined, gates->back, 1, gates->fan_in, gates->weights, row, gates->weights + gates->fan_in * row, sums, row,
-            (int)rows, (int)row
+            joined, gates->back, 1, gates->fan_in, gates->weights, row, gates->weights + gates->fan_in * row, 0, sums,
+            row, (int)rows, (int)row
         );
         for (int64_t r = 0; r < rows; r++) {
             const int64_t at = t * lstm->rows + first + r;
@@ -190,8 +191,8 @@ static void lstm_backward(
                 );
         }
         product(
-            grad, row, 1, (int)row, gates->transposed, gates->back, NULL, backward->grad_input, gates->back, (int)rows,
-            gates->back
+            grad, row, 1, (int)row, gates->transposed, gates->back, NULL, 0, backward->grad_input, gates->back,
+            (int)rows, gates->back
         );
         for (int64_t r = 0; r < rows; r++) {
             const int64_t at = t * lstm->rows + first + r;
@@ -232,7 +233,7 @@ static void run_shards(void *job, int member)
 {
     struct lstm_call *call = job;
     const int64_t rows = call->lstm->rows;
-    const int shards = count_shards(rows);
+    const int shards = count_shards(rows, SHARD_ROWS);
     float *output = call->gradient ? NULL : zeros(call->gates.wide * sizeof *output);
     int failed = !call->gradient && !output;
     for (int p = member; p < shards && !failed; p += call->team.size) {
@@ -267,7 +268,7 @@ static void write_gradient(const struct lstm_call *call, int shards)
 static int lstm_run(const struct lstm *lstm, const struct lstm_gradient *gradient)
 {
     struct lstm_call call = {.lstm = lstm, .gradient = gradient};
-    const int shards = count_shards(lstm->rows);
+    const int shards = count_shards(lstm->rows, SHARD_ROWS);
     if (open_gates(&call.gates, lstm, gradient != NULL)) return -1;
     run_team(&call.team, lstm->threads < shards ? lstm->threads : shards, run_shards, &call);
     if (gradient && !call.failed) write_gradient(&call, shards);

@@ -1,4 +1,4 @@
-/* Forward pass of a network on many rows, and functions of arrays; envs/native/forward.py and functions.py in NumPy. */
+/* Forward pass of a network on many rows, and functions of arrays. */
 
 #pragma once
 
@@ -50,7 +50,10 @@ static void forward_some(
         const int width = (sizes[k + 1] + LANES - 1) / LANES * LANES;
         float *to = in == one ? other : one;
         if (!in) gather_layer(sparse, sizes[k], weights, next, to, rows, width);
-        else product(in, stride, 1, sizes[k], weights, next, weights + (size_t)sizes[k] * next, to, next, rows, width);
+        else
+            product(
+                in, stride, 1, sizes[k], weights, next, weights + (size_t)sizes[k] * next, 0, to, next, rows, width
+            );
         if (k + 1 < forward->layers) squash_rows(to, next, rows, width, forward->relu);
         weights += ((size_t)sizes[k] + 1) * next;
         in = to, stride = next;

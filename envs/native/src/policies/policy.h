@@ -18,18 +18,16 @@ INLINE vf parameter(const float *parameters, size_t i, int shared)
 /* Normalize an observation as `Normalizer` of envs/native/networks.py does. */
 INLINE vf standardized(vf x, float mean, float std, float clip) { return within((x - mean) / std, -clip, clip); }
 
-/* Compute `count` outputs of a layer: the sum, then the bias. */
+/* Compute `count` outputs of a layer, summed from the bias on. */
 INLINE void outputs(
     const vf *in, int fan_in, const float *weights, const float *bias, int stride, vf *out, int count, int shared
 )
 {
     vf sum[8];
-    for (int k = 0; k < count; k++) sum[k] = fan_in ? in[0] * parameter(weights, k, shared) : splat(0);
-    for (int i = 1; i < fan_in; i++) {
-        weights += (size_t)stride * (shared ? 1 : LANES);
-        for (int k = 0; k < count; k++) sum[k] += in[i] * parameter(weights, k, shared);
-    }
-    for (int k = 0; k < count; k++) out[k] = sum[k] + parameter(bias, k, shared);
+    for (int k = 0; k < count; k++) sum[k] = parameter(bias, k, shared);
+    for (int i = 0; i < fan_in; i++, weights += (size_t)stride * (shared ? 1 : LANES))
+        for (int k = 0; k < count; k++) sum[k] = fused(in[i], parameter(weights, k, shared), sum[k]);
+    for (int k = 0; k < count; k++) out[k] = sum[k];
 }
 
 /* Constant counts keep the sums in registers. `stride`: parameters from one input's weights to the next's. */
@@ -69,15 +67,10 @@ INLINE void row_outputs(
 )
 {
     vf sum[8];
-    for (int k = 0; k < count; k++) sum[k] = fan_in ? in[0] * unaligned(weights + k * LANES) : splat(0);
-    for (int i = 1; i < fan_in; i++) {
-        weights += stride;
-        for (int k = 0; k < count; k++) sum[k] += in[i] * unaligned(weights + k * LANES);
-    }
-    for (int k = 0; k < count; k++) {
-        sum[k] += unaligned(bias + k * LANES);
-        memcpy(out + k * LANES, &sum[k], sizeof(vf));
-    }
+    for (int k = 0; k < count; k++) sum[k] = unaligned(bias + k * LANES);
+    for (int i = 0; i < fan_in; i++, weights += stride)
+        for (int k = 0; k < count; k++) sum[k] = fused(splat(in[i]), unaligned(weights + k * LANES), sum[k]);
+    for (int k = 0; k < count; k++) memcpy(out + k * LANES, &sum[k], sizeof(vf));
 }
 
 static void dense_row(const float *in, int fan_in, const float *weights, int fan_out, float *out)

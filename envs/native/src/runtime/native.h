@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PADDOCK_ABI 12 /* increment with every change to the interface used by envs/native/library.py */
+#define PADDOCK_ABI 13 /* increment with every change to the interface used by envs/native/library.py */
 #define MAX_LANES 32
 #define MAX_OBSERVATION 32 /* floats per observation */
 #define MAX_ACTION 8

@@ -4,7 +4,7 @@
 
 #if defined(__x86_64__)
 #include "target.h"
-TARGET_BEGIN("avx2")
+TARGET_BEGIN("avx2,fma")
 #define LANES 8
 #define SET avx2_set
 #define SET_NAME "avx2"

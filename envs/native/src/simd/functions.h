@@ -1,6 +1,4 @@
-/* SIMD functions in single precision with the same bits on every CPU: only operations that IEEE 754 rounds exactly.
- *
- * envs/native/functions.py has the same operations in NumPy. */
+/* SIMD functions in single precision with the same bits on every CPU: only operations that IEEE 754 rounds exactly. */
 
 #pragma once
 

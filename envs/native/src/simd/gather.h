@@ -1,8 +1,8 @@
 /* Products of sparse rows with dense matrices: only rows of weights with a non-zero factor are read, and only those of
  * the gradient are written.
  *
- * Sums start at 0 and follow the order of the inputs. Skipped terms would add 0 or -0, which leaves such sums
- * unchanged: for finite weights the bits equal those of product.h, except for a -0 that only a bias of -0 preserves. */
+ * Sums start at the bias and follow the order of the inputs. Skipped terms would add 0 or -0, which leaves such sums
+ * unchanged: for finite weights the bits equal those of product.h, except for a bias of -0. */
 
 #pragma once
 
@@ -17,15 +17,15 @@ INLINE void gather_tile(
 )
 {
     vf sum[GATHER_VECTORS];
-    for (int v = 0; v < vectors; v++) sum[v] = splat(0);
+    for (int v = 0; v < vectors; v++) sum[v] = *(const vf_row *)(bias + v * LANES);
     for (int k = 0; k < count; k++) {
         const float *row = b + index[k] * wide;
         for (int v = 0; v < vectors; v++) {
             const vf weights = *(const vf_row *)(row + v * LANES);
-            sum[v] += weighed ? value[k] * weights : weights;
+            sum[v] = weighed ? fused(splat(value[k]), weights, sum[v]) : sum[v] + weights;
         }
     }
-    for (int v = 0; v < vectors; v++) *(vf_row *)(c + v * LANES) = sum[v] + *(const vf_row *)(bias + v * LANES);
+    for (int v = 0; v < vectors; v++) *(vf_row *)(c + v * LANES) = sum[v];
 }
 
 /* c = row * b + bias; the width of b is a multiple of LANES. */
@@ -55,7 +55,10 @@ INLINE void scatter_tile(
     for (int v = 0; v < vectors; v++) given[v] = *(const vf_row *)(by + v * LANES);
     for (int k = 0; k < count; k++) {
         float *row = onto + index[k] * wide;
-        for (int v = 0; v < vectors; v++) *(vf_row *)(row + v * LANES) += weighed ? value[k] * given[v] : given[v];
+        for (int v = 0; v < vectors; v++) {
+            vf_row *to = (vf_row *)(row + v * LANES);
+            *to = weighed ? fused(splat(value[k]), given[v], *to) : given[v] + *to;
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 /* SIMD vectors of LANES numbers, usually one environment per lane.
  *
  * Only compiler vector types and operations that IEEE 754 rounds exactly are used, so results depend neither on the
- * width nor on the CPU. Files that include this header are compiled once per instruction set. Square roots and masks
+ * width nor on the CPU. Operations are fused only by `fused`, which networks use. Files that include this header are compiled once per instruction set. Square roots and masks
  * use intrinsics, as vector types have no operators for them and the auto-vectorizer, which also fuses operations, is
  * off. */
 
@@ -100,6 +100,28 @@ INLINE unsigned to_bits(vi m)
     return bits;
 }
 #endif
+#endif
+
+/* a * b + c, rounded once. */
+#if defined(__x86_64__) && LANES == 16
+INLINE vf fused(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+#elif defined(__x86_64__) && LANES == 8
+INLINE vf fused(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+#elif defined(__aarch64__) && LANES == 4
+INLINE vf fused(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+#else
+/* Rounded to double, then to float: other bits are possible only where the first result lies halfway between two floats,
+ * or is not normal. */
+INLINE vf fused(vf a, vf b, vf c)
+{
+    const vd sum = widen(a) * widen(b) + widen(c); /* the product is exact */
+    vf y = narrow(sum);
+    const vi halfway = (__builtin_convertvector((vl)sum, vi) & 0x1fffffff) == 0x10000000;
+    const vi tiny = (magnitude(y) <= splat(0x1p-126f)) & (c != splat(0));
+    if (__builtin_expect(any(halfway | tiny), 0))
+        for (int i = 0; i < LANES; i++) y[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return y;
+}
 #endif
 
 /* Sine and cosine for |x| < 1e6: polynomials of ARM's optimized routines (sincosf), also used by glibc, so that results

@@ -1,4 +1,5 @@
-/* Products of small matrices, with sums in a fixed order: the same bits at every SIMD width.
+/* Products of small matrices. Sums are chains of fused multiply-adds in the order of their terms: the same bits at every
+ * SIMD width.
  *
  * A tile of the result stays in registers. Rows of matrices are padded to whole vectors and may be unaligned. */
 
@@ -10,61 +11,79 @@
 
 typedef float vf_row __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
-#define TILE_ROWS 4
-#define TILE_VECTORS (LANES == 16 ? 4 : 2) /* AVX-512 has 32 registers, the others 16 */
+#define TILE_ROWS (LANES == 16 ? 14 : 6) /* AVX-512 has 32 registers, AVX2 has 16 */
+#define TILE_VECTORS 2
+#define ROW_VECTORS (LANES == 16 ? 4 : 8) /* of a tile of one row */
+#define PANEL_TERMS 256                   /* terms summed at a time */
+#define PANEL_WIDTH 128 /* width from which rows of b displace each other in the cache, so that tiles share a copy */
+#define AHEAD 16        /* rows of b to prefetch; their stride defeats the hardware prefetcher */
 
-/* Rows of b to prefetch by the tile that reads them first; their stride defeats the hardware prefetcher. */
-#define AHEAD 16
-
-/* c[r][v] = sum over k of a[r * row + k * next] * b[k * wide + v], plus bias[v] if given. */
+/* c[r][v] = from[r * from_wide + v], or 0 if NULL, plus the sum over k of a[r * row + k * next] * b[k * wide + v].
+ * Copy what is read of b to `panel` unless it is NULL. */
 INLINE void product_tile(
-    const float *a, size_t row, size_t next, int count, const float *b, size_t wide, const float *bias, float *c,
-    size_t c_wide, int rows, int vectors, int leads
+    const float *a, size_t row, size_t next, int count, const float *b, size_t wide, const float *from,
+    size_t from_wide, float *c, size_t c_wide, float *panel, int rows, int vectors
 )
 {
-    vf sum[TILE_ROWS][TILE_VECTORS];
+    vf sum[TILE_ROWS][ROW_VECTORS];
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vectors; v++) sum[r][v] = a[r * row] * *(const vf_row *)(b + v * LANES);
-    for (int k = 1; k < count; k++) {
-        a += next, b += wide;
-        vf other[TILE_VECTORS];
+        for (int v = 0; v < vectors; v++)
+            sum[r][v] = from ? (vf) * (const vf_row *)(from + r * from_wide + v * LANES) : splat(0);
+    for (int k = 0; k < count; k++, a += next, b += wide) {
+        vf other[ROW_VECTORS];
         for (int v = 0; v < vectors; v++) other[v] = *(const vf_row *)(b + v * LANES);
-        for (int v = 0; leads && v < vectors; v++) __builtin_prefetch(b + AHEAD * wide + v * LANES);
+        for (int v = 0; panel && v < vectors; v++) {
+            __builtin_prefetch(b + AHEAD * wide + v * LANES);
+            *(vf *)(panel + (k * vectors + v) * LANES) = other[v];
+        }
         for (int r = 0; r < rows; r++)
-            for (int v = 0; v < vectors; v++) sum[r][v] += a[r * row] * other[v];
+            for (int v = 0; v < vectors; v++) sum[r][v] = fused(splat(a[r * row]), other[v], sum[r][v]);
     }
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vectors; v++) {
-            if (bias) sum[r][v] += *(const vf_row *)(bias + v * LANES);
-            *(vf_row *)(c + r * c_wide + v * LANES) = sum[r][v];
-        }
+        for (int v = 0; v < vectors; v++) *(vf_row *)(c + r * c_wide + v * LANES) = sum[r][v];
 }
 
-/* The same for any number of rows and a width that is a multiple of LANES. */
-static void product(
-    const float *a, size_t row, size_t next, int count, const float *b, size_t wide, const float *bias, float *c,
-    size_t c_wide, int rows, int width
+/* The same for any number of rows and a width that is a multiple of LANES. `from` may be a bias (from_wide = 0) or c. */
+static __attribute__((noinline)) void product(
+    const float *a, size_t row, size_t next, int count, const float *b, size_t wide, const float *from,
+    size_t from_wide, float *c, size_t c_wide, int rows, int width
 )
 {
-    for (int r = 0; !count && r < rows; r++) /* empty sums */
-        for (int j = 0; j < width; j += LANES)
-            *(vf_row *)(c + r * c_wide + j) = bias ? splat(0) + *(const vf_row *)(bias + j) : splat(0);
-    if (!count) return;
-    for (int j = 0; j < width;) {
-        const float *bias_j = bias ? bias + j : NULL;
-        const int whole = j + TILE_VECTORS * LANES <= width;
-        int r = 0;
-#define TILE(tall, vectors, leads) \
-    product_tile(a + r * row, row, next, count, b + j, wide, bias_j, c + r * c_wide + j, c_wide, tall, vectors, leads)
-        if (whole) {
-            if (rows >= TILE_ROWS) TILE(TILE_ROWS, TILE_VECTORS, 1), r = TILE_ROWS;
-            for (; r + TILE_ROWS <= rows; r += TILE_ROWS) TILE(TILE_ROWS, TILE_VECTORS, 0);
-            for (; r < rows; r++) TILE(1, TILE_VECTORS, 0);
-        } else {
-            for (; r + TILE_ROWS <= rows; r += TILE_ROWS) TILE(TILE_ROWS, 1, 0);
-            for (; r < rows; r++) TILE(1, 1, 0);
-        }
+    float panel[PANEL_TERMS * TILE_VECTORS * LANES] __attribute__((aligned(64)));
+    do {
+        const int terms = count < PANEL_TERMS ? count : PANEL_TERMS;
+        for (int j = 0; j < width;) {
+            const float *b_j = b + j, *from_j = from ? from + j : NULL;
+            size_t b_wide = wide;
+            int r = 0;
+#define TILE(tall, vectors, copy)                                                                                      \
+    product_tile(                                                                                                      \
+        a + r * row, row, next, terms, b_j, b_wide, from_j ? from_j + r * from_wide : NULL, from_wide,                 \
+        c + r * c_wide + j, c_wide, copy, tall, vectors                                                                \
+    ),                                                                                                                 \
+        r += tall
+#define TILES(vectors)                                                                                                 \
+    while (r + TILE_ROWS <= rows) TILE(TILE_ROWS, vectors, NULL);                                                      \
+    while (r + 4 <= rows) TILE(4, vectors, NULL);                                                                      \
+    if (r + 2 <= rows) TILE(2, vectors, NULL);                                                                         \
+    if (r < rows) TILE(1, vectors, NULL);                                                                              \
+    j += (vectors) * LANES
+            if (rows < 4 && j + ROW_VECTORS * LANES <= width) {
+                while (r < rows) TILE(1, ROW_VECTORS, NULL);
+                j += ROW_VECTORS * LANES;
+            } else if (j + TILE_VECTORS * LANES <= width) {
+                if (wide >= PANEL_WIDTH && rows > TILE_ROWS) {
+                    TILE(TILE_ROWS, TILE_VECTORS, panel);
+                    b_j = panel, b_wide = TILE_VECTORS * LANES;
+                }
+                TILES(TILE_VECTORS);
+            } else {
+                TILES(1);
+            }
+#undef TILES
 #undef TILE
-        j += whole ? TILE_VECTORS * LANES : LANES;
-    }
+        }
+        a += terms * next, b += terms * wide, count -= terms;
+        from = c, from_wide = c_wide;
+    } while (count > 0);
 }

@@ -31,7 +31,7 @@ int has_set(const char *name)
     const struct set *set = find_set(name);
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (set && set == avx2_set) return !!__builtin_cpu_supports("avx2");
+    if (set && set == avx2_set) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (set && set == avx512_set)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

@@ -34,21 +34,13 @@ static void learn_alpha(
     *parameter -= (*momentum * rate) / (root(splat(*variance))[0] * deviation + adam->epsilon);
 }
 
-/* Sum the terms of all rows, shard by shard, like gradients. */
 static struct terms sum_terms(const struct actor_critic *learner)
 {
-    const int64_t rows = learner->batches->rows;
-    const int shards = count_shards(rows);
     struct terms total = {0};
-    for (int p = 0; p < shards; p++) {
-        struct terms shard = {0};
-        for (int64_t b = shard_start(rows, shards, p); b < shard_start(rows, shards, p + 1); b++) {
-            const struct terms *row = &learner->terms[b];
-            shard.critic_loss += row->critic_loss, shard.value += row->value;
-            shard.actor_loss += row->actor_loss, shard.logprob += row->logprob, shard.max_entropy += row->max_entropy;
-        }
-        total.critic_loss += shard.critic_loss, total.value += shard.value;
-        total.actor_loss += shard.actor_loss, total.logprob += shard.logprob, total.max_entropy += shard.max_entropy;
+    for (int64_t b = 0; b < learner->batches->rows; b++) {
+        const struct terms *row = &learner->terms[b];
+        total.critic_loss += row->critic_loss, total.value += row->value;
+        total.actor_loss += row->actor_loss, total.logprob += row->logprob, total.max_entropy += row->max_entropy;
     }
     return total;
 }
@@ -79,12 +71,12 @@ typedef void train_rows(
 /* Process this thread's share of the rows. */
 static void share_rows(const struct actor_critic *learner, train_rows *pass, int member, int64_t u, float alpha)
 {
-    const int64_t tiles = (learner->batches->rows + TILE_ROWS - 1) / TILE_ROWS, size = learner->team.size;
-    int64_t first = tiles * member / size * TILE_ROWS, last = tiles * (member + 1) / size * TILE_ROWS;
+    const int64_t groups = (learner->batches->rows + ROW_GROUP - 1) / ROW_GROUP, size = learner->team.size;
+    int64_t first = groups * member / size * ROW_GROUP, last = groups * (member + 1) / size * ROW_GROUP;
     if (last > learner->batches->rows) last = learner->batches->rows;
     const int64_t blocks = (last - first + REPLAY_BLOCK - 1) / REPLAY_BLOCK;
     for (int64_t k = 0; first < last; k++) {
-        int64_t count = ((last - first) / (blocks - k) + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
+        int64_t count = ((last - first) / (blocks - k) + ROW_GROUP - 1) / ROW_GROUP * ROW_GROUP;
         if (count > last - first || k + 1 == blocks) count = last - first;
         pass(learner, &learner->spaces[member], u, first, (int)count, alpha);
         first += count;
@@ -130,11 +122,11 @@ static void learn_actor_critic(void *job, int member)
 
 static int update_actor_critic(struct actor_critic *learner, const struct batches *batches)
 {
-    const int64_t tiles = (batches->rows + TILE_ROWS - 1) / TILE_ROWS;
+    const int64_t groups = (batches->rows + ROW_GROUP - 1) / ROW_GROUP;
     const int most = learner->settings.threads < batches->threads ? learner->settings.threads : batches->threads;
     if (open_rows_of(learner, batches->rows)) return -1;
     learner->batches = batches;
-    run_team(&learner->team, most < tiles ? most : (int)tiles, learn_actor_critic, learner);
+    run_team(&learner->team, most < groups ? most : (int)groups, learn_actor_critic, learner);
     return 0;
 }
 

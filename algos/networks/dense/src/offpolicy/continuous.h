@@ -89,15 +89,15 @@ static void critic_action_gradient(
     const struct plan *plan = &learner->critics_plan;
     const struct tape *tape = &space->critics;
     const int wide_in = plan->layers[plan->begin[critic]].wide_in;
-    const int whole_tiles = (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS; /* the padding rows are ignored */
+    const int whole_groups = (rows + ROW_GROUP - 1) / ROW_GROUP * ROW_GROUP; /* the padding rows are ignored */
     for (int k = plan->begin[critic]; k < last_layer(plan, critic); k++) {
         const size_t wide = plan->layers[k].wide;
         float *output = tape->outputs[k];
         for (int i = 0; i < rows; i++)
             if (chosen[i] != i) memcpy(output + i * wide, output + chosen[i] * wide, wide * sizeof *output);
     }
-    for (int i = 0; i < whole_tiles; i++) *gradient_row(tape, critic, i) = grad_q;
-    tape_backward(tape, critic, learner->critics.back, 0, whole_tiles, space->grad_input);
+    for (int i = 0; i < whole_groups; i++) *gradient_row(tape, critic, i) = grad_q;
+    tape_backward(tape, critic, learner->critics.back, 0, whole_groups, space->grad_input);
     for (int i = 0; i < rows; i++)
         for (int c = 0; c < learner->actions; c++)
             space->grad_action[c * REPLAY_BLOCK + chosen[i]] =

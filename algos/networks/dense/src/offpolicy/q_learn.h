@@ -165,7 +165,7 @@ static void learn_q(void *job, int member)
     struct q_work *work = job;
     const struct q_update *update = work->update;
     const struct adam adam = {update->epsilon, update->momentum_decay, update->variance_decay};
-    const int shards = count_shards(update->rows);
+    const int shards = count_shards(update->rows, BLOCK);
     struct team *team = &work->team;
     struct values values;
     if (open_values(&values, &work->learner->model)) __atomic_store_n(&work->failed, 1, __ATOMIC_RELAXED);
@@ -199,7 +199,7 @@ static void learn_q(void *job, int member)
 static int update_q(struct q_learner *learner, const struct q_update *update)
 {
     struct q_work work = {.learner = learner, .update = update};
-    const int shards = count_shards(update->rows);
+    const int shards = count_shards(update->rows, BLOCK);
     if (open_shards(&learner->descent, shards)) return -1;
     run_team(&work.team, update->threads < shards ? update->threads : shards, learn_q, &work);
     return work.failed ? -1 : 0;

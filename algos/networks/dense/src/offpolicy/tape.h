@@ -1,7 +1,7 @@
 /* Activations of a minibatch, and the step of Adam computed from them.
  *
- * Threads process rows independently. Then each chunk of weights sums its gradient over all rows, shard by shard, and
- * takes its step while it is in cache, without storing gradients of shards. */
+ * Threads process rows independently. Then each chunk of weights sums its gradient over all rows in order, and takes its
+ * step while it is in cache. */
 
 #ifndef PADDOCK_TAPE_H
 #define PADDOCK_TAPE_H
@@ -63,21 +63,11 @@ static void tape_backward(
         float *to = inside ? tape->grad[k - 1] + first * wide : grad_input;
         if (!to) continue;
         product(
-            tape->grad[k] + first * layer->wide, layer->wide, 1, layer->out, back + layer->back, wide, NULL, to, wide,
-            rows, wide
+            tape->grad[k] + first * layer->wide, layer->wide, 1, layer->out, back + layer->back, wide, NULL, 0, to,
+            wide, rows, wide
         );
         if (inside) activation_gradient(tape->outputs[k - 1] + first * wide, to, (size_t)rows * wide, plan->relu);
     }
-}
-
-/* `gradient_tile` for a layer with one output; one SIMD lane per weight, of which `tall` are used. */
-INLINE void single_tile(
-    const float *a, size_t stride, const float *grad, size_t wide, float *onto, int count, int fresh, int tall
-)
-{
-    vf sum = splat(0);
-    for (int row = 0; row < count; row++) sum += *(const vf_row *)(a + row * stride) * grad[row * wide];
-    for (int i = 0; i < tall; i++) onto[i * wide] = fresh ? sum[i] : onto[i * wide] + sum[i];
 }
 
 /* Compute the gradient of a chunk of a layer's weights, given the layer's input `in`. */
@@ -86,30 +76,20 @@ static void chunk_gradient(
 )
 {
     const size_t wide = chunk->wide;
-    const int shards = count_shards(rows), biased = chunk->last > chunk->layer->in;
-    const int inputs = chunk->last - biased - chunk->first;
+    const int biased = chunk->last > chunk->layer->in, inputs = chunk->last - biased - chunk->first;
     float *onto = gradient + chunk->at;
-    for (int j = 0; j < chunk->wide;) {
-        const int many = j + TILE_VECTORS * LANES <= chunk->wide;
-        for (int p = 0; p < shards; p++) {
-            const int64_t first = shard_start(rows, shards, p);
-            const int count = (int)(shard_start(rows, shards, p + 1) - first);
-            const float *a = in + first * stride + chunk->first, *grad_j = grad + first * wide + j;
-            if (chunk->layer->out == 1 && stride == (size_t)chunk->layer->wide_in) {
-                for (int i = 0; i < inputs; i += LANES) {
-                    const int tall = inputs - i < LANES ? inputs - i : LANES;
-                    single_tile(a + i, stride, grad_j, wide, onto + i * wide, count, p == 0, tall);
-                }
-            } else if (many)
-                gradient_tiles(a, stride, grad_j, wide, onto + j, count, 0, p == 0, inputs, TILE_VECTORS);
-            else gradient_tiles(a, stride, grad_j, wide, onto + j, count, 0, p == 0, inputs, 1);
-            for (int v = 0; biased && v < (many ? TILE_VECTORS : 1); v++) {
-                vf sum = splat(0), *to = (vf *)(onto + inputs * wide + j + v * LANES);
-                for (int b = 0; b < count; b++) sum += *(const vf *)(grad_j + b * wide + v * LANES);
-                *to = p == 0 ? sum : *to + sum;
-            }
+    if (chunk->layer->out == 1 && stride == (size_t)chunk->layer->wide_in)
+        for (int i = 0; i < inputs; i += LANES) { /* one SIMD lane per weight */
+            vf sum = splat(0);
+            for (int64_t row = 0; row < rows; row++)
+                sum = fused(*(const vf_row *)(in + row * stride + chunk->first + i), splat(grad[row * wide]), sum);
+            for (int k = 0; k < LANES && i + k < inputs; k++) onto[(i + k) * wide] = sum[k];
         }
-        j += many ? TILE_VECTORS * LANES : LANES;
+    else product(in + chunk->first, 1, stride, (int)rows, grad, wide, NULL, 0, onto, wide, inputs, (int)wide);
+    for (size_t j = 0; biased && j < wide; j += LANES) {
+        vf sum = splat(0);
+        for (int64_t row = 0; row < rows; row++) sum += *(const vf *)(grad + row * wide + j);
+        *(vf *)(onto + inputs * wide + j) = sum;
     }
 }
 
