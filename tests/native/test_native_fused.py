@@ -59,7 +59,7 @@ def functions_with_fused(path: Path) -> set[str]:
 
 
 def test_only_policies_of_the_environments_are_fused() -> None:
-    folders = (library.FOLDER / "src" / name for name in ("policies", "simd"))
+    folders = (Path(library.__file__).parent / "src" / name for name in ("policies", "simd"))
     policies = "".join(path.read_text() for folder in folders for path in folder.glob("*.h"))
     found = functions_with_fused(library.built()[0])
     assert "product" in found and all(re.search(rf"\b{name}\(", policies) for name in found), found
