@@ -72,8 +72,6 @@ ROWS = {
         kwargs={"frameskip": 1, "repeat_action_probability": 0.0},
         wrappers=[ATARI],
     ),
-    "Uneven-v0": row("scripts.bench.loads.uneven:bench/Uneven-v0", kwargs={"sleep_s": 0.0}),
-    "Uneven-v0, sleeping": row("scripts.bench.loads.uneven:bench/Uneven-v0", kwargs={"sleep_s": 0.0001}),
 }
 
 

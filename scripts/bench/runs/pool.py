@@ -1,4 +1,4 @@
-"""Measure the dispatch overhead, scaling and memory of Paddock's pool.
+"""Measure the dispatch overhead and scaling of Paddock's pool.
 
     python scripts/bench/runs/pool.py [--quick] [--json PATH] [--parts NAME ...] [--repeats N] [--sizes N ...]
 
@@ -12,14 +12,10 @@ scaling    2,048 tasks of an ES generation on 32 to 1,024 workers, which share t
            one of its views and engines that share two processes (contenders/emulated_engines.py). Emulation measures
            dispatch with all workers on these cores; it leaves out the episodes' processor time, the network, and the
            transfer of parameters and update of ES. The Fiber paper's 50 generations: --repeats 50.
-memory     1,000 generations of 64 tasks and a broadcast on one pool: memory of the driver, including the scheduler, and
-           of the workers, before and after.
 """
 
 import argparse
-import contextlib
 import functools
-import gc
 import heapq
 import itertools
 import json
@@ -39,14 +35,11 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # Python adds only the script's own folder
 
 import numpy as np  # noqa: E402
-import psutil  # noqa: E402
 from distributed import Client, LocalCluster  # noqa: E402
 
 from paddock.algos.evolution.population import SearchDistribution, play_pairs  # noqa: E402
-from paddock.algos.pool.broadcast import Broadcast  # noqa: E402
 from paddock.algos.pool.serial import SerialPool  # noqa: E402
-from paddock.compute.dask.autoscale import Bounds  # noqa: E402
-from paddock.compute.dask.cluster import configure_dask, connect, local  # noqa: E402
+from paddock.compute.dask.cluster import configure_dask, connect  # noqa: E402
 from scripts.bench import harness  # noqa: E402
 from scripts.bench.contenders.pools import CONTENDERS, WORKERS, Run, Ways  # noqa: E402
 from scripts.bench.es import build_es  # noqa: E402
@@ -60,7 +53,6 @@ POPULATION = 2048
 SIZES = (32, 64, 128, 256, 512, 1024)
 SCALING_TARGETS = {"episodes": (256, 0.9), "seconds": (1024, 0.8)}  # number of workers, efficiency
 PEER_TARGET, PEER_SIZES = 1.0, range(32, 257)  # ipyparallel's time over ours, at least, by number of workers
-MEMORY_TARGET_MB = 10.0  # growth after the first tenth of the generations
 HOSTS = 2  # processes of emulated workers
 
 
@@ -269,43 +261,8 @@ def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def measure_memory(options: argparse.Namespace) -> Report:
-    """Measure the resident memory of the driver and of its workers over generations."""
-    pool = local(Bounds(2, 2), retries=3, task_timeout_s=None)
-    samples: list[dict[str, float]] = []
-    try:
-        for generation in range(options.generations + 1):
-            if generation % max(options.generations // 10, 1) == 0:
-                samples.append({"generation": generation, **_resident()})
-            shared = pool.broadcast(np.full(100_000, generation))
-            tasks = [(shared, index) for index in range(64)]
-            assert all(done.error is None for done in pool.imap_unordered(_touch, tasks))
-    finally:
-        pool.close()
-    warm = next(sample for sample in samples if sample["generation"] >= options.generations // 10)
-    growth = samples[-1]["driver_mb"] - warm["driver_mb"]
-    workers = samples[-1]["workers_mb"] - warm["workers_mb"]
-    return {"samples": samples, "growth_mb": growth, "workers_growth_mb": workers, "reached": growth < MEMORY_TARGET_MB}
-
-
-def _touch(task: tuple[Broadcast[np.ndarray], int]) -> float:
-    shared, index = task
-    return float(shared.value[index])
-
-
-def _resident() -> dict[str, float]:
-    gc.collect()
-    process = psutil.Process()
-    workers_mb = 0.0
-    for child in process.children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # such as Dask's calls of `uname`
-            if "spawn_main" in " ".join(child.cmdline()):
-                workers_mb += child.memory_info().rss / 2**20
-    return {"driver_mb": process.memory_info().rss / 2**20, "workers_mb": workers_mb}
-
-
-MEASURES = (measure_dispatch, measure_overhead, measure_scaling, measure_memory)
-PARTS = dict(zip(("dispatch", "overhead", "scaling", "memory"), MEASURES, strict=True))
+MEASURES = (measure_dispatch, measure_overhead, measure_scaling)
+PARTS = dict(zip(("dispatch", "overhead", "scaling"), MEASURES, strict=True))
 
 
 def render(part: str, report: Report) -> str:
@@ -323,7 +280,7 @@ def render(part: str, report: Report) -> str:
         lines.append(f"{'ours / Pool':24}" + "".join(f"{report['ratios'][d]:12.3f}" for d in durations))
         lines += [f"{name} is skipped: {reason}" for name, reason in report["missing"].items()]
         lines.append(f"target {OVERHEAD_TARGET}, and faster than all others: {_verdict(report)}")
-    elif part == "scaling":
+    else:
         mean, deviation = report["episode_mean_s"], report["episode_deviation_s"]
         lines = [f"{report['population']} tasks; episodes: mean {mean:.3f} s, standard deviation {deviation:.3f} s"]
         for name, row in report["rows"].items():
@@ -336,11 +293,6 @@ def render(part: str, report: Report) -> str:
         target = f"target {PEER_TARGET} up to {PEER_SIZES[-1]} workers"
         lines.append(f"ipyparallel / paddock, episodes: {shown or '-'}; {target}")
         lines.append(f"time decreases with every size, targets {SCALING_TARGETS}: {_verdict(report)}")
-    else:
-        lines = [f"{'generation':>10}{'driver MB':>12}{'workers MB':>12}"]
-        lines += [f"{s['generation']:10}{s['driver_mb']:12.1f}{s['workers_mb']:12.1f}" for s in report["samples"]]
-        growth = f"driver grew by {report['growth_mb']:.1f} MB, workers by {report['workers_growth_mb']:.1f} MB"
-        lines.append(f"{growth}; target {MEMORY_TARGET_MB:g} MB: {_verdict(report)}")
     return "\n".join(lines) + "\n"
 
 
@@ -350,7 +302,7 @@ def _verdict(report: Report) -> str:
 
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
     """Parse the command line; --quick changes the sizes."""
-    parser = harness.command_line(__doc__, "under a minute: fewer durations, workers and generations")
+    parser = harness.command_line(__doc__, "under a minute: fewer durations and workers")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--repeats", type=harness.positive_int, default=5)
     parser.add_argument("--sizes", nargs="+", type=harness.positive_int, metavar="N", help="workers, for scaling")
@@ -359,7 +311,6 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     options.durations = (0.01, 0.001) if options.quick else DURATIONS
     options.population = 256 if options.quick else POPULATION
     options.sizes = options.sizes or ((32, 64) if options.quick else SIZES)
-    options.generations = 100 if options.quick else 1000
     options.repeats = min(options.repeats, 2) if options.quick else options.repeats
     return options
 
