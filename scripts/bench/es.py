@@ -135,7 +135,7 @@ def measure_strategies(options: argparse.Namespace) -> int:
         search = SepCMA(np.zeros(PARAMETERS), 0.1, population_size=MEMBERS)
         search.tell([(search.ask(), value) for value in returns.ravel()])
 
-    settings = {"ours, sep_cma": SepCMASettings(sigma=0.1), "ours, snes": snes}
+    settings: dict[str, StrategySettings] = {"ours, sep_cma": SepCMASettings(sigma=0.1), "ours, snes": snes}
     driver = {name: functools.partial(ours, one) for name, one in settings.items()}
     medians = {}  # ms of processor time, which other processes disturb less; all sides compute in one thread
     for name, play in (driver | {"ours, rebuilt members": rebuild, "cmaes, SepCMA": peer}).items():

@@ -96,9 +96,9 @@ def sphere(options: argparse.Namespace) -> Report:
         solutions = np.concatenate([one.ask(archive, draw) for one, draw in zip(emitters, draws, strict=True)])
         objective, descriptors = evaluate_sphere(solutions)
         improvement = archive.add(solutions, objective, descriptors, i).improvement
-        split = np.split(objective, EMITTERS), np.split(improvement, EMITTERS), draws
-        for one, *results in zip(emitters, *split, strict=True):
-            one.tell(archive, *results)
+        split = np.split(objective, EMITTERS), np.split(improvement, EMITTERS)
+        for one, returns, improvements, draw in zip(emitters, *split, draws, strict=True):
+            one.tell(archive, returns, improvements, draw)
     cells, seconds = CELLS**2, time.perf_counter() - started
     return _score(archive.score(0) / cells, len(archive.occupied) / cells, seconds, options)
 

@@ -93,7 +93,7 @@ def test_impacts_of_landers_are_descriptors_by_their_metrics() -> None:
     one = make("cma_me", env=env, descriptors=descriptors, same_episodes=True)
     [row] = advance(one, 1)
     assert row["qd/new"] == len(one.elites.occupied) > 1 and row["qd/lost_members"] == 0
-    lander, steps = env.make(), []
+    lander, steps = env.make(), list[Any]()
     lander.reset(seed=3)
     while not steps or not any(steps[-1][2:4]):
         steps.append(lander.step(0))

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from cmaes import CMA, SepCMA
-from test_es import LosingPool, advance, deterministic, openai, settings
+from test_es import (  # type: ignore[import-not-found]  # pytest puts this folder on the path
+    LosingPool,
+    advance,
+    deterministic,
+    openai,
+    settings,
+)
 from threadpoolctl import threadpool_limits
 
 from paddock.algos.common.keys import PhiloxNoise
@@ -249,7 +255,7 @@ def test_cma_does_not_depend_on_blas_threads() -> None:
                 returns = -np.sum(search.sample(draw).parameters.astype(float) ** 2, axis=1)
                 search, _ = search.tell(returns.reshape(-1, 2), draw)
             means.append(search.mean)
-    np.testing.assert_array_equal(*means)
+    np.testing.assert_array_equal(means[0], means[1])
 
 
 def test_cma_refuses_large_policies() -> None:

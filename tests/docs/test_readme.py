@@ -40,6 +40,7 @@ COMMAND = re.compile(r"\S*python -m (?=platform|paddock)")
 # What scripts/check and .ci/run do, and what test_site.py does.
 ELSEWHERE = re.compile(
     r"python3 -m venv|\. \.venv/bin/activate|PATH=.* scripts/check|mkdocs build --strict -f docs/site/mkdocs.yml"
+    r"|python scripts/results/"
 )
 
 SERVED = {  # where the pages have servers -> of what
