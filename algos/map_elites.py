@@ -31,7 +31,9 @@ from paddock.algos.evolution.generation import (
 )
 from paddock.algos.evolution.population import EpisodeCap, Problem, play_members
 from paddock.algos.evolution.ranks import EvaluationLost
+from paddock.algos.evolution.strategies.cma import CMASettings
 from paddock.algos.evolution.strategies.protocol import Members, StrategySettings, restored, state_of
+from paddock.algos.evolution.strategies.sep_cma import SepCMASettings
 from paddock.algos.learning.flow import run_job
 from paddock.algos.learning.policy_episodes import NativePlayer
 from paddock.algos.networks.flat import MLP, Activation, FlatPolicy, HiddenSizes, as_sizes
@@ -266,6 +268,8 @@ class MAPElites:
         check_generation(self, "map_elites")
         require(self.env.seats == 1, f"env.id={self.env.id} has several agents; map_elites needs one")
         adaptive = self.strategy is not None
+        fits = not adaptive or isinstance(self.strategy, SepCMASettings | CMASettings)
+        require(fits, "strategy: emitters adapt sep_cma or cma; use algo/strategy=sep_cma")
         needed = {
             **{"cells": (self.archive == "cvt", "archive=cvt")},
             **dict.fromkeys(("selection", "restart"), (adaptive, "a strategy")),

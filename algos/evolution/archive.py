@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import KDTree
 
 Floats = NDArray[np.float64]
 EMPTY = float("-inf")  # objective of an empty cell
@@ -45,9 +44,11 @@ class CVT:
     low: Floats
     high: Floats
     centroids: Floats  # [C, D], in the unit cube: distances are relative to the ranges of the descriptors
-    _tree: KDTree = field(init=False, repr=False)
+    _tree: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        from scipy.spatial import KDTree  # slow to import
+
         object.__setattr__(self, "_tree", KDTree(self.centroids))
 
     @property

@@ -2,7 +2,6 @@
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import KDTree
 
 from paddock.algos.common.keys import Stream, keyed_generator
 
@@ -15,6 +14,8 @@ def spread_centroids(cells: int, dimensions: int, seed: int) -> NDArray[np.float
 
     They depend only on the arguments: distances and sums have a fixed order, unlike those of a threaded k-means.
     """
+    from scipy.spatial import KDTree  # slow to import
+
     generator = keyed_generator(seed, Stream.CENTROIDS)
     samples = generator.random((cells * SAMPLES_PER_CELL, dimensions))
     centroids = samples[:cells].copy()

@@ -168,7 +168,9 @@ def test_snes_follows_the_natural_gradient() -> None:
 
 def test_snes_utilities_are_shared_by_ties_and_skip_losses() -> None:
     np.testing.assert_allclose(utilities(np.array([[7.0, 7], [7, 7]])), 0, atol=1e-9)
-    np.testing.assert_allclose(utilities(np.array([[1.0, 2], [np.nan, np.nan]])), np.array([[-0.5, 0.5], [0, 0]]), atol=1e-9)
+    np.testing.assert_allclose(
+        utilities(np.array([[1.0, 2], [np.nan, np.nan]])), np.array([[-0.5, 0.5], [0, 0]]), atol=1e-9
+    )
 
 
 def test_ars_takes_the_top_directions_over_their_deviation() -> None:
