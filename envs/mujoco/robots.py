@@ -59,8 +59,8 @@ class Robot:
 def find_robot(spec: EnvSpec) -> Robot:
     """Return the robot of a recipe; raise ConfigError if it is none of them or reads infos."""
     module, _, name = spec.id.rpartition(":")
-    what = f"vec=mujoco supports {', '.join(ROBOTS)}, but env.id={spec.id} is none of them"
-    require(name in ROBOTS and module in ("", "gymnasium", BINDING), f"{what}; use vec=serial or vec=multiprocess")
+    what = f"vec=mujoco does not support env.id={spec.id}; use vec=serial or vec=multiprocess, or one of"
+    require(name in ROBOTS and module in ("", "gymnasium", BINDING), f"{what} {', '.join(ROBOTS)}")
     infos = f"env.metrics={list(spec.metrics)}: vec=mujoco has no infos"
     require(not spec.metrics, f"{infos}; remove it, or use vec=serial")
     return ROBOTS[name]

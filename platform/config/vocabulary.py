@@ -29,7 +29,7 @@ def suggest_key(key: str, known: Iterable[str]) -> str | None:
     same = [other for other in known if _name(other) == name]
     here = [other for other in known if not section or f"{other}.".startswith(f"{section}.")]
     misspelled = closest(key, same) if section and section not in known else None  # the section is
-    usual = [other for other in find_usual(name) if other in known and other != section]
+    usual = [other for other in find_usual(name) if other in known and not f"{section}.".startswith(f"{other}.")]
     near = closest(name, map(_name, here))
     found = (
         [misspelled] if misspelled else [k for k in usual if _section(k) in (section, *find_usual(section))] or usual
