@@ -272,13 +272,13 @@ class MAPElites:
         require(fits, "strategy: emitters adapt sep_cma or cma; use algo/strategy=sep_cma")
         needed = {
             **{"cells": (self.archive == "cvt", "archive=cvt")},
-            **dict.fromkeys(("selection", "restart"), (adaptive, "strategies, as in algo=cma_me")),
+            **dict.fromkeys(("selection", "restart"), (adaptive, "a strategy")),
             **dict.fromkeys(("sigma", "line_sigma"), (not adaptive, "variation, without a strategy")),
         }
         for key, (applies, where) in needed.items():
             value = getattr(self, key)
-            require(value is not None or not applies, f"{key}=null is invalid for {where}; set a value")
-            require(value is None or applies, f"{key}={value} is only for {where}; set it to null")
+            require(value is not None or not applies, f"{key}=null: {where} needs a value; set it")
+            require(value is None or applies, f"{key}={value} is for {where}; set it to null")
         slow = self.archive_learning_rate < 1
         problem = f"archive_learning_rate={self.archive_learning_rate} needs threshold_min"
         require(not slow or self.threshold_min is not None, f"{problem}; set it to the lowest return of interest")

@@ -54,11 +54,10 @@ def read_descriptors(
     require(len(given) >= 1, "descriptors=[] is empty; add one, such as {of: length, low: 0, high: 500, cells: 50}")
     known = ["length", *(f"metric.{name}" for name in metrics), *(f"observation.{k}" for k in range(num_features))]
     keys = {"of", "low", "high", "cells"} if grid else {"of", "low", "high"}
-    expected = "of, low, high and cells" if grid else "of, low and high, without cells, for archive=cvt"
     for section in given:
         name = f"descriptors: {section.get('of')}"
         fits = {key for key, value in section.items() if value is not None} == keys
-        require(fits, f"{name} must have the keys {expected}")
+        require(fits, f"{name} must have the keys {', '.join(sorted(keys))}, for archive={'grid' if grid else 'cvt'}")
         of, low, high = str(section["of"]), section["low"], section["high"]
         metric = of.removeprefix("metric.")
         declare = f"add it: env.metrics=[{metric}]"

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from paddock.algos.evolution.archive import Archive, Floats
 from paddock.algos.evolution.strategies.protocol import Recombines, StrategySettings
-from paddock.envs.errors import require
 
 
 @dataclass(eq=False)
@@ -96,10 +95,6 @@ class Improvement:
 
     def _restart(self, mean: NDArray[np.float32]) -> Recombines:
         search: Any = self._settings.start(mean.astype(np.float64), self._batch_size)
-        name = type(search).__name__
-        require(
-            hasattr(type(search), "axes"), f"strategy: {name} cannot be an emitter; use algo/strategy=sep_cma or cma"
-        )
         return search
 
 

@@ -44,10 +44,8 @@ def call_checked(path: str, function: Callable[..., Any], settings: Section, **e
 
 
 def _split(path: str, section: Section) -> tuple[Callable[..., Any], dict[str, Any]]:
-    option = section if isinstance(section, str) else "OPTION"
-    require(
-        isinstance(section, Mapping), f"{path}={section!r} is not a mapping; write {path.replace('.', '/')}={option}"
-    )
+    option = f"{path.replace('.', '/')}={section if isinstance(section, str) else 'OPTION'}"
+    require(isinstance(section, Mapping), f"{path}={section!r} is not a mapping; write {option}")
     target = section.get("_target_")
     what = f"{path} has no _target_; set it to a class, such as `_target_: my_package.es.MyES`"
     if path.startswith("track."):
