@@ -253,7 +253,13 @@ def test_a_member_that_takes_over_nothing_learns_as_it_would_alone(words: list[s
 
 
 @pytest.mark.parametrize(
-    "words", [[*A2C, "algo@algo.member=a2c"], [*ES, "algo.explore.learning_rate.low=0.001"], SEATS, APART]
+    "words",
+    [
+        [*A2C, "algo@algo.member=a2c"],
+        [*ES, "~algo.explore.learning_rate", "+algo.explore.observation_clip={low: 4, high: 6, log: false}"],
+        SEATS,
+        APART,
+    ],
 )
 def test_members_may_learn_by_any_algorithm(words: list[str]) -> None:
     metrics, _ = advance(algorithm(*words), 2)

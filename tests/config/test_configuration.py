@@ -336,7 +336,7 @@ def test_help_lists_the_users_own_options(call: Callable[..., str], tmp_path: Pa
         path.write_text(f"# My own {name}\nkey: 1  # mine\n")
     for arguments in (["--config-dir", "mine"], [f"hydra.searchpath=[file://{tmp_path}/mine]"]):
         assert "terrain     1  flat" in call(*arguments, "--help")
-        assert "    random  My own algo/random" in call(*arguments, "--help", "algo")
+        assert "    random      My own algo/random" in call(*arguments, "--help", "algo")
         assert "terrain.key=1  mine" in call(*arguments, "terrain=flat", "--help")
 
 

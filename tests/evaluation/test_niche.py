@@ -131,6 +131,7 @@ def test_es_niche_has_the_settings_of_poet(poet: Path) -> None:
     control = OmegaConf.to_container(compose_alone(["experiment=es_niche", *niche]).algo)
     poets = OmegaConf.to_container(compose_alone(["algo=poet", "env=poles"]).algo)
     assert isinstance(control, dict) and isinstance(poets, dict)
+    control |= control["strategy"]
     shared = (control.keys() & poets.keys()) - {"_target_", "name"}
     assert {"population", "sigma", "learning_rate", "weight_decay", "hidden_sizes", "episode_cap"} < shared
     assert {key: control[key] for key in shared} == {key: poets[key] for key in shared}

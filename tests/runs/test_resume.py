@@ -180,7 +180,7 @@ def test_vec_auto_chooses_again_where_its_choice_is_missing(
     without_library(monkeypatch)
     assert call_main(*run, "budget.iterations=2") == 0
     out, err = capsys.readouterr()
-    assert "vec=auto: the earlier layout is unavailable" in out and err == ""
+    assert "vec=auto: the earlier layout is unavailable" in out and "policies act in NumPy" in err
     assert [row["iteration"] for row in rows(tmp_path / "run")] == [1, 2, 2]
 
 
@@ -343,7 +343,7 @@ REPLAYED = [
     "algo.eval_every_steps=48",
 ]
 WAITING = {  # where an evaluation is played, and its run
-    "es": ("paddock.algos.es.play_members", [*TINY, "compute=serial", "budget.iterations=7"]),
+    "es": ("paddock.algos.evolution.generation.play_members", [*TINY, "compute=serial", "budget.iterations=7"]),
     "ppo": (
         "paddock.algos.learning.async_evaluation.evaluate_on_worker",
         [
@@ -375,9 +375,7 @@ def test_signal_ends_the_wait_for_an_evaluation_without_loss(
 
     def interrupted(*arguments: Any) -> Any:
         shared = arguments[-1][0].value
-        evaluates, iteration = (
-            (shared.sigma is None, shared.iteration) if algo == "es" else (True, shared[0][0].version)
-        )
+        evaluates, iteration = (shared.evaluation, shared.iteration) if algo == "es" else (True, shared[0][0].version)
         if evaluates and iteration not in met:
             met.add(iteration)
             signal.raise_signal(signal.SIGINT)
@@ -396,15 +394,15 @@ def test_signal_ends_the_wait_for_an_evaluation_without_loss(
 
 def interrupt_evaluation(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Have a signal come in an evaluation of ES, from the next run on."""
-    play: Any = pydoc.locate("paddock.algos.es.play_members")
+    play: Any = pydoc.locate("paddock.algos.evolution.generation.play_members")
     begun = itertools.count(1)
 
     def interrupted(task: Any) -> Any:
-        if task[0].value.sigma is None and next(begun) == number:
+        if task[0].value.evaluation and next(begun) == number:
             signal.raise_signal(signal.SIGINT)
         return play(task)
 
-    monkeypatch.setattr("paddock.algos.es.play_members", interrupted)
+    monkeypatch.setattr("paddock.algos.evolution.generation.play_members", interrupted)
 
 
 def test_first_row_waits_for_its_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,8 @@ defaults:
 budget:
   iterations: 2
 algo:
-  learning_rate: 0.05
+  strategy:
+    learning_rate: 0.05
 hydra:
   sweeper:
     params: {algo.strategy.sigma: '0.1,0.2'}
@@ -147,7 +148,8 @@ def test_study_name_depends_on_what_changes_numbers(
     monkeypatch.chdir(tmp_path)
 
     def name(*arguments: str) -> str:
-        line = ["env=cartpole", *QUICK, "budget.iterations=1", "-m", "hydra/sweeper=optuna", "dry_run=true", SPACE]
+        space = "algo.eval_episodes=range(1, 3)"
+        line = ["env=cartpole", *QUICK, "budget.iterations=1", "-m", "hydra/sweeper=optuna", "dry_run=true", space]
         assert call_main(*line, *arguments) == 0
         return capfd.readouterr().out.split()[1]
 
