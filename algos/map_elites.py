@@ -131,8 +131,8 @@ class MAPElites:
             self.iteration += 1
             self.step += int(generation.lengths.sum())
             added = self.elites.add(members.parameters, objective, descriptors, self.iteration)
-            parts = np.split(objective, self.emitters), np.split(added.improvement, self.emitters)
-            results = zip(self._emitters, *parts, draws, strict=True)
+            batches = np.split(objective, self.emitters), np.split(added.improvement, self.emitters)
+            results = zip(self._emitters, *batches, draws, strict=True)
             restarts = sum(one.tell(self.elites, values, gains, draw) for one, values, gains, draw in results)
             metrics = self._metrics(generation, added) | {"qd/restarts": restarts}
             clock.lap("learn")

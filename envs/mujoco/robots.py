@@ -90,13 +90,13 @@ def _observe_ant(env: Any, f: Any) -> Floats:
 
 
 def _observe_humanoid(env: Any, f: Any) -> Floats:
-    parts = [
+    optional = [
         (env._include_cinert_in_observation, f.cinert[:, 1:]),
         (env._include_cvel_in_observation, f.cvel[:, 1:]),
         (env._include_qfrc_actuator_in_observation, f.qfrc_actuator[:, 6:]),
         (env._include_cfrc_ext_in_observation, f.cfrc_ext[:, 1:]),
     ]
-    return np.concatenate((_state(env, f, 2), *(_flat(part) for included, part in parts if included)), axis=1)
+    return np.concatenate((_state(env, f, 2), *(_flat(values) for included, values in optional if included)), axis=1)
 
 
 def _observe_reacher(env: Any, f: Any) -> Floats:

@@ -127,8 +127,8 @@ class MuJoCoVectorEnv(VectorEnv):
             return None
         arrays = {name: getattr(self._arrays, name).copy() for name in ARRAYS}
         random = [one.bit_generator.state for one in self._random]
-        own = {"simulations": self._batch.state.copy(), "position": self._position.copy()}
-        return {**own, "arrays": arrays, "flags": self._table.flag.copy(), "key": self._key, "random": random}
+        robots = {"simulations": self._batch.state.copy(), "position": self._position.copy()}
+        return {**robots, "arrays": arrays, "flags": self._table.flag.copy(), "key": self._key, "random": random}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `VectorEnv.load_state_dict`."""

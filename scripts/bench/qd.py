@@ -28,20 +28,19 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 from paddock.algos.common.keys import Stream, keyed_generator  # noqa: E402
 from paddock.algos.evolution.archive import Archive, Grid  # noqa: E402
 from paddock.algos.evolution.emitters import Improvement  # noqa: E402
+from paddock.algos.evolution.strategies.cma import CMASettings  # noqa: E402
+from paddock.algos.evolution.strategies.protocol import StrategySettings  # noqa: E402
+from paddock.algos.evolution.strategies.sep_cma import SepCMASettings  # noqa: E402
 from paddock.algos.pool.serial import SerialPool  # noqa: E402
 from paddock.config.compose import compose_alone  # noqa: E402
 from paddock.config.experiment import build_algorithm, read_plain  # noqa: E402
-from paddock.envs.errors import resolve  # noqa: E402
 from scripts.bench import harness  # noqa: E402
 from scripts.bench.contenders.generation import start_processes, unflatten, walker  # noqa: E402
 from scripts.bench.harness import Report  # noqa: E402
 
 Floats = NDArray[Any]
 SIZE, BOUND, CELLS, EMITTERS, BATCH = 100, 5.12, 100, 15, 36
-SETTINGS = {
-    "sep_cma": "paddock.algos.evolution.strategies.sep_cma.SepCMASettings",
-    "cma": "paddock.algos.evolution.strategies.cma.CMASettings",
-}
+SETTINGS: dict[str, Any] = {"sep_cma": SepCMASettings, "cma": CMASettings}
 SCORE, COVERAGE = 61.0, 0.78  # of CMA-MAE after 10,000 iterations; the tutorial of pyribs has 63.2 and 0.81
 RATIO = 20.0  # ours / peer, evaluations/s
 
@@ -87,7 +86,7 @@ def sphere(options: argparse.Namespace) -> Report:
     """Run CMA-MAE on the sphere with Paddock's archive and emitters."""
     high = np.full(2, SIZE / 2 * BOUND)
     archive = Archive(Grid(-high, high, (CELLS, CELLS)), SIZE, 0.01, 0.0)
-    settings: Any = resolve(SETTINGS[options.strategy], "strategy")(sigma=0.5)
+    settings: StrategySettings = SETTINGS[options.strategy](sigma=0.5)
     start = np.zeros(SIZE, np.float32)
     emitters = [Improvement(settings, BATCH, start, filters=False, basic=True) for _ in range(EMITTERS)]
     started = time.perf_counter()

@@ -41,7 +41,7 @@ MATRIX = Path(__file__).with_name("matrix.yaml")
 STORED = ROOT / "notebooks" / "results"
 EPISODES = 100  # of a seed's score
 GATE_SEEDS = 5
-PACKAGES = ("gymnasium", "minigrid", "mujoco", "numpy", "torch")  # whose versions are stored
+PACKAGES = ("gymnasium", "minigrid", "mujoco", "numpy", "torch")  # their versions are stored
 READERS: Readers = {
     "rows": (read_names, "comma-separated names of rows"),
     "hours": (float, "a number of hours"),
@@ -109,7 +109,7 @@ def check_configuration(row: Row) -> None:
 
 
 def play(rows: Sequence[Row], folder: Path, jobs: int, seconds: float, seeds: int | None = None) -> bool:
-    """Play what is missing of rows, and store each complete row unless `seeds` limits it; return whether all ended."""
+    """Play the missing seeds of rows, and store each complete row unless `seeds` limits it; return whether all ended."""
     deadline = time.monotonic() + seconds
     tasks = [(row, seed) for row in rows for seed in range(1, (seeds or row.seeds) + 1)]
 

@@ -78,16 +78,16 @@ class StrategySettings(Protocol):
         """Return the strategy before its first generation; raise ConfigError if a setting does not fit."""
 
 
-def state_of(part: Any) -> dict[str, Any]:
+def state_of(component: Any) -> dict[str, Any]:
     """Return the state of a strategy or an optimizer, for `restored`: arrays and plain data."""
-    values = {one.name: getattr(part, one.name) for one in fields(part) if one.name != "settings"}
+    values = {one.name: getattr(component, one.name) for one in fields(component) if one.name != "settings"}
     return {name: state_of(value) if is_dataclass(value) else value for name, value in values.items()}
 
 
-def restored(part: T, state: Mapping[str, Any]) -> T:
-    """Return a strategy or an optimizer like `part` with a state from `state_of`."""
-    values = {name: restored(getattr(part, name), v) if isinstance(v, Mapping) else v for name, v in state.items()}
-    return replace(part, **values)  # type: ignore[type-var]
+def restored(component: T, state: Mapping[str, Any]) -> T:
+    """Return a strategy or an optimizer like `component` with a state from `state_of`."""
+    values = {name: restored(getattr(component, name), v) if isinstance(v, Mapping) else v for name, v in state.items()}
+    return replace(component, **values)  # type: ignore[type-var]
 
 
 def sum_noise(weights: Floats, noise: Noise, size: int) -> Floats:

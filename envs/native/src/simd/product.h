@@ -19,7 +19,7 @@ typedef float vf_row __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 #define AHEAD 16        /* rows of b to prefetch; their stride defeats the hardware prefetcher */
 
 /* c[r][v] = from[r * from_wide + v], or 0 if NULL, plus the sum over k of a[r * row + k * next] * b[k * wide + v].
- * Copy what is read of b to `panel` unless it is NULL. */
+ * Copy the values read from b to `panel` unless it is NULL. */
 INLINE void product_tile(
     const float *a, size_t row, size_t next, int count, const float *b, size_t wide, const float *from,
     size_t from_wide, float *c, size_t c_wide, float *panel, int rows, int vectors
