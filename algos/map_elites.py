@@ -270,6 +270,8 @@ class MAPElites:
         adaptive = self.strategy is not None
         fits = not adaptive or isinstance(self.strategy, SepCMASettings | CMASettings)
         require(fits, "strategy: emitters adapt sep_cma or cma; use algo/strategy=sep_cma")
+        complete = not adaptive or self.selection is not None
+        require(complete, "strategy: needs a selection and a restart; use algo=cma_me, which sets them")
         needed = {
             **{"cells": (self.archive == "cvt", "archive=cvt")},
             **dict.fromkeys(("selection", "restart"), (adaptive, "a strategy")),

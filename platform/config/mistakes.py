@@ -55,6 +55,8 @@ def explain(error: Exception, arguments: argparse.Namespace, loader: ConfigLoade
     unknown = re.search(r"Could not (override|append to config|delete from config)[^']*'[+~]*([^'@=]+)", text)
     if unknown is None or "already at" in text:
         return ConfigError(one_line(error))
+    if "/" in unknown[2] and loader.get_group_options(unknown[2]):
+        return ConfigError(f"{unknown[2]}= does not belong to the chosen {unknown[2].partition('/')[0]}; remove it")
     inner = re.search(r"Key '([^']+)' is not in struct", text)
     key, known = unknown.group(2), _known_keys(arguments, loader)
     for meant in (key, *find_usual(key.rpartition(".")[2])):

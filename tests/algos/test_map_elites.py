@@ -184,7 +184,7 @@ def test_emitters_draw_independently() -> None:
         ({"archive": "cvt", "cells": 9}, "must have the keys"),
         ({"cells": 9}, "cells=9 is for archive=cvt"),
         ({"archive_learning_rate": 0.5}, "needs threshold_min"),
-        ({"strategy": SepCMASettings(sigma=1.0)}, "set it"),
+        ({"strategy": SepCMASettings(sigma=1.0)}, "use algo=cma_me"),
         ({"selection": "mu"}, "selection=mu is for a strategy"),
         ({"batch_size": 7}, "must be even; try 8"),
     ],
