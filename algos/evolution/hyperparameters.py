@@ -9,7 +9,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, Union
 
 import numpy as np
@@ -89,13 +89,13 @@ def read_space(
     """Return the domain of each explored setting of an algorithm, sorted by name.
 
     `explore` maps names to a mapping with `low`, `high` and `log`, or with `choices`. The type of a setting is that in
-    the signature of the algorithm `target`, or that of its value in `settings`.
+    the signature of the algorithm `target`, or that of its value in `settings`. A setting of a component, such as an
+    evolution strategy, is named `strategy.sigma`.
     """
-    try:
-        hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
-    except (NameError, TypeError):  # names that its module imports for type checkers only
-        hints = {}
-    kinds = {name: _kind(hints.get(name, type(value))) for name, value in settings.items()}
+    kinds = _kinds(target, settings)
+    components = [name for name in explore if is_dataclass(settings.get(name)) and isinstance(explore[name], Mapping)]
+    inner = {f"{name}.{key}": domain for name in components for key, domain in explore[name].items()}
+    explore = {name: domain for name, domain in explore.items() if name not in components} | inner
     changes = (name for name, kind in kinds.items() if kind is float or (kind is int and name in WHOLE))
     allowed = [name for name in changes if name not in COUNTED]
     space: dict[str, Dimension] = {}
@@ -106,6 +106,18 @@ def read_space(
         require(isinstance(explore[name], Mapping), f"explore: {name}={explore[name]!r} is not a mapping; {FORM}")
         space[name] = _read(name, explore[name], whole=kinds[name] is int)
     return space
+
+
+def _kinds(target: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, type | None]:
+    try:
+        hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    except (NameError, TypeError):  # names that its module imports for type checkers only
+        hints = {}
+    kinds = {name: _kind(hints.get(name, type(value))) for name, value in settings.items()}
+    for name, value in settings.items():
+        if is_dataclass(value) and not isinstance(value, type):
+            kinds |= {f"{name}.{key}": kind for key, kind in _kinds(type(value), vars(value)).items()}
+    return kinds
 
 
 FORM = "set low, high and log, or choices"

@@ -99,7 +99,11 @@ class RoundSettings:
 
     def make(self, settings: Mapping[str, Value], seed: int, files: str | None = None) -> Any:
         """Build a member's algorithm in its initial state, with an in-process pool; files=None: inference only."""
-        given: dict[str, Any] = dict(settings)
+        given: dict[str, Any] = {}
+        for name, value in settings.items():
+            component, _, key = name.rpartition(".")
+            old: Any = given.get(component, self.member.settings.get(component))
+            given |= {component: replace(old, **{key: value})} if component else {name: value}
         if self.keep_files:
             given["folder"] = None if files is None or self.folder is None else self.folder / files
         return self.member.make_alone(self.env, self.vec, seed, **given)

@@ -266,6 +266,19 @@ def test_members_may_learn_by_any_algorithm(words: list[str]) -> None:
     assert np.isfinite(metrics[-1]["eval/return_mean"])
 
 
+def test_settings_of_a_strategy_are_explored_and_used() -> None:
+    word = "+algo.explore.strategy.learning_rate={low: 0.01, high: 0.3, log: true}"
+    algo = algorithm(*ES, "~algo.explore.learning_rate", word, "algo.members=2", "algo.quantile=0.5")
+    for _ in range(2):
+        rates = [member.settings["strategy.learning_rate"] for member in algo.population]
+        assert len(set(rates)) == 2 and all(0.01 <= rate <= 0.3 for rate in rates)
+        row = advance(algo, 1)[0][0]
+        assert row["pbt/strategy.learning_rate"] == rates[algo.leader]
+        for member, rate in zip(algo.population, rates, strict=True):
+            played = play_round(algo.rounds, (replace(member, settings={"strategy.learning_rate": rate}), 1))
+            assert played.metrics["es/learning_rate"] == rate
+
+
 def test_its_environment_is_what_its_members_see() -> None:
     algo = algorithm(*SEATS)
     member = algo.rounds.make({}, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,7 +79,8 @@ def draw_schedule(population: PopulationHistory, title: str) -> Figure:
         for member in population.spans:
             _steps(ax, _ends(population, member), name, label=f"member {member}", color=FAINT, linewidth=1, zorder=1)
         _steps(ax, way, name, label="last leader", color=COLORS[0], linewidth=2.2, zorder=3)
-        if population.config.get("algo", {}).get("explore", {}).get(name, {}).get("log"):
+        explore = population.config.get("algo", {}).get("explore", {})
+        if reduce(lambda node, key: node.get(key, {}), name.split("."), explore).get("log"):
             ax.set_yscale("log")
         ax.set_ylabel(name)
     for ax in (top, *panels):
