@@ -155,7 +155,9 @@ def update(strategy: S, generation: Generation) -> tuple[S, Metrics]:
         parameters = after.mean.astype(np.float32)
     for k in np.flatnonzero(~np.isfinite(parameters))[:1]:
         iteration = generation.distribution.iteration + 1
-        raise Diverged(f"in update {iteration} a parameter is {parameters[k]}: {REMEDY}")
+        key = "strategy.learning_rate" if "es/learning_rate" in metrics else "strategy.sigma"
+        remedy = REMEDY.replace("learning_rate", key)
+        raise Diverged(f"in update {iteration} a parameter is {parameters[k]}: {remedy}")
     return after, metrics
 
 

@@ -171,7 +171,7 @@ def test_what_is_no_number_is_not_normalized_by(caplog: pytest.LogCaptureFixture
 
 def test_parameters_that_are_no_numbers_end_the_run_in_a_line() -> None:
     es = ES(**settings(strategy=openai(learning_rate=1e6, optimizer="sgd", weight_decay=1e300)))
-    said = r"^in update 1 a parameter is (-?inf|nan): training diverged; reduce algo.learning_rate, .*$"
+    said = r"^in update 1 a parameter is (-?inf|nan): training diverged; reduce algo.strategy.learning_rate, .*$"
     with pytest.raises(Diverged, match=said):
         advance(es, 2)
     assert es.iteration == 0 and np.isfinite(es.search.mean).all()
