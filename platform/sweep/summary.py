@@ -80,8 +80,9 @@ def describe_progress(folder: Path, run_states: Sequence[RunState]) -> str:
     about = StudySettings.read(folder)
     ended = [one for one in run_states if one.state in ("done", "failed") and folder in one.run.parents]
     trials = sum(one.run.parent == folder for one in ended)
-    rounds = max(about.finals.bit_length() - 1, 0)
-    total_finals = about.finals * rounds + about.held_out
+    failed = sum(one.run.parent == folder and one.state == "failed" for one in ended)
+    finalists = 1 << max(min(about.finals, about.n_trials - failed), 0).bit_length() >> 1  # as in pick_finalists
+    total_finals = finalists * max(finalists.bit_length() - 1, 0) + about.held_out
     finals = min(len(ended) - trials, total_finals)  # more if n_trials was increased and finalists changed
     remaining = about.n_trials + total_finals - trials - finals
     text = f"sweep {about.study}: {trials} of {about.n_trials} trials"
