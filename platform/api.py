@@ -167,7 +167,7 @@ class Run:
         niche: int | None = None,
         agent: int | None = None,
         cell: int | None = None,
-        near: Sequence[float] | None = None,
+        near: Sequence[float] | float | None = None,
     ) -> TrainedPolicy:
         """Return the policy of the newest checkpoint.
 
@@ -177,7 +177,7 @@ class Run:
             niche: number of a POET niche; None for the newest active one.
             agent: number of the niche whose agent is returned; None for the niche's own.
             cell: cell of a quality diversity archive whose elite is returned; None for the best elite.
-            near: descriptors; the nearest elite is returned.
+            near: descriptors, or the only one; the nearest elite is returned.
 
         Raises:
             PaddockError: there is no checkpoint, or no such policy.
@@ -203,7 +203,7 @@ class Run:
         agent: int | None = None,
         on: str | os.PathLike[str] | None = None,
         cell: int | None = None,
-        near: Sequence[float] | None = None,
+        near: Sequence[float] | float | None = None,
     ) -> Evaluation:
         """Evaluate on fresh episodes, as `python -m paddock.evaluate` does with the same keys.
 
@@ -272,7 +272,7 @@ class Run:
         niche: int | None = None,
         agent: int | None = None,
         cell: int | None = None,
-        near: Sequence[float] | None = None,
+        near: Sequence[float] | float | None = None,
     ) -> "Export":
         """Write the policy as an ONNX file, as `python -m paddock.export` does.
 

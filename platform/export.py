@@ -56,7 +56,7 @@ def export(
     niche: int | None = None,
     agent: int | None = None,
     cell: int | None = None,
-    near: Sequence[float] | None = None,
+    near: Sequence[float] | float | None = None,
 ) -> Export:
     """Export the policy of a run's newest checkpoint to ONNX.
 

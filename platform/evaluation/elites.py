@@ -36,13 +36,16 @@ class Elite:
         }
 
 
-def find_elite(algorithm: Any, run: Path, cell: int | None = None, near: Sequence[float] | None = None) -> Elite | None:
+def find_elite(
+    algorithm: Any, run: Path, cell: int | None = None, near: Sequence[float] | float | None = None
+) -> Elite | None:
     """Find the elite of a cell, or the one nearest to descriptors; by default the one with the highest return.
 
     Return None if the run keeps no elites; raise ConfigError if the cell is empty, or if there are no elites to choose.
     """
     if cell is None and near is None and not isinstance(algorithm, KeepsElites):
         return None
+    near = [near] if isinstance(near, int | float) else near
     requested = f"cell={cell}" if near is None else f"near={list(near)}"
     require(cell is None or near is None, f"{requested}: choose cell= or near=, not both")
     archive, names = _archive_of(algorithm, run, requested)

@@ -82,7 +82,7 @@ def evaluate(
     agent: int | None = None,
     on: Path | None = None,
     cell: int | None = None,
-    near: Sequence[float] | None = None,
+    near: Sequence[float] | float | None = None,
 ) -> Evaluation:
     """Evaluate a run's policy on fresh seeds; the same arguments give bit-identical results.
 

@@ -66,6 +66,8 @@ def test_archives_of_any_kind_are_drawn(run: Path, tmp_path: Path, call_command:
         folder = tmp_path / str(dimensions)
         assert call_main(*words, "budget.iterations=1", f"run.dir={folder}") == 0
         assert call_command("plot", str(folder), f"out={folder}.png", "show=archive")[0] == 0
+    read = paddock.load(tmp_path / "1")
+    np.testing.assert_array_equal(read.policy(near=20.5).policy.parameters, read.policy(near=[20.5]).policy.parameters)
 
 
 def test_a_wrong_choice_of_an_elite_is_an_error(run: Path, call_command: Main) -> None:
