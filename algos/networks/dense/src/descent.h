@@ -38,20 +38,21 @@ static int count_shards(int64_t rows, int least)
     return shards < 1 ? 1 : shards > MAX_SHARDS ? MAX_SHARDS : (int)shards;
 }
 
-static int count_chunks(const struct plan *plan)
+/* Return the number of chunks of at most `size` weight rows. */
+static int count_chunks(const struct plan *plan, int size)
 {
     int chunks = 1;
-    for (int k = 0; k < plan->begin[plan->chains]; k++) chunks += (plan->layers[k].in + CHUNK) / CHUNK;
+    for (int k = 0; k < plan->begin[plan->chains]; k++) chunks += (plan->layers[k].in + size) / size;
     return chunks;
 }
 
-static struct chunk chunk_of(const struct plan *plan, int number)
+static struct chunk chunk_of(const struct plan *plan, int size, int number)
 {
     const int leading = round_up(plan->leading);
     if (number == 0) return (struct chunk){.count = leading, .wide = leading};
     const struct layer *layer = plan->layers;
-    for (number--; number >= (layer->in + CHUNK) / CHUNK; layer++) number -= (layer->in + CHUNK) / CHUNK;
-    const int first = number * CHUNK, last = first + CHUNK < layer->in + 1 ? first + CHUNK : layer->in + 1;
+    for (number--; number >= (layer->in + size) / size; layer++) number -= (layer->in + size) / size;
+    const int first = number * size, last = first + size < layer->in + 1 ? first + size : layer->in + 1;
     return (struct chunk){
         layer, first, last, layer->at + (size_t)first * layer->wide, (size_t)(last - first) * layer->wide, layer->wide,
     };
@@ -93,7 +94,7 @@ static void clear_shard(const struct descent *descent, int shard)
 static int open_descent(struct descent *descent, const struct plan *plan, int targets)
 {
     const size_t bytes = plan->parameters * sizeof(float);
-    const int chunks = count_chunks(plan);
+    const int chunks = count_chunks(plan, CHUNK);
     *descent = (struct descent){
         .plan = plan, .parameters = zeros(bytes), .momentum = zeros(bytes), .variance = zeros(bytes),
         .targets = targets ? zeros(bytes) : NULL, .back = zeros(plan->back * sizeof(float)),
@@ -183,22 +184,15 @@ static void transpose_chunk(const struct descent *descent, const struct chunk *c
     if (!layer || !layer->transposed) return;
     float *back = descent->back + layer->back;
     const float *weights = descent->parameters + layer->at;
-    for (int i = chunk->first; i < chunk->last && i < layer->in; i += LANES)
-        for (int j = 0; j < layer->out; j += LANES) {
-            vf block[LANES];
-            for (int k = 0; k < LANES; k++)
-                block[k] = i + k < layer->in ? *(const vf *)(weights + (size_t)(i + k) * layer->wide + j) : splat(0);
-            transpose(block);
-            for (int k = 0; k < LANES && j + k < layer->out; k++)
-                *(vf *)(back + (size_t)(j + k) * layer->wide_in + i) = block[k];
-        }
+    const int first = chunk->first, last = chunk->last < layer->in ? chunk->last : layer->in;
+    transpose_rows(weights + first * layer->wide, layer->wide, last - first, layer->out, back + first, layer->wide_in);
 }
 
 /* Update this thread's share of the transposed weights. */
 static void transpose_share(const struct descent *descent, const struct team *team, int member)
 {
     for (int c = member; c < descent->chunks; c += team->size) {
-        const struct chunk chunk = chunk_of(descent->plan, c);
+        const struct chunk chunk = chunk_of(descent->plan, CHUNK, c);
         transpose_chunk(descent, &chunk);
     }
 }
@@ -232,7 +226,7 @@ static float take_step(
 {
     team_barrier(team, member);
     for (int c = member; c < descent->chunks; c += team->size) {
-        const struct chunk chunk = chunk_of(descent->plan, c);
+        const struct chunk chunk = chunk_of(descent->plan, CHUNK, c);
         descent->norms[c] = sum_shards(descent, &chunk, shards);
     }
     team_barrier(team, member);
@@ -241,7 +235,7 @@ static float take_step(
     const float norm = (float)sqrt(squares), limit = max_norm / (norm + 1e-6f);
     const float factor = max_norm >= 0 && !(limit > 1) ? limit : 1; /* propagates NaN */
     for (int c = member; c < descent->chunks; c += team->size) {
-        const struct chunk chunk = chunk_of(descent->plan, c);
+        const struct chunk chunk = chunk_of(descent->plan, CHUNK, c);
         adam_step(descent, &chunk, adam, factor, rate, deviation);
         transpose_chunk(descent, &chunk);
         if (tau != 0) move_targets(descent, &chunk, tau);

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "dense.h"
 #include "simd/functions.h"
@@ -43,11 +44,18 @@ struct plan {
 
 INLINE int round_up(int n) { return (n + LANES - 1) / LANES * LANES; }
 
+#define HUGE_PAGE ((size_t)1 << 21)
+
+/* Allocate zeros. Large arrays take huge pages: their physical pages are contiguous and displace each other less in the
+ * second-level cache. */
 static void *zeros(size_t bytes)
 {
-    bytes = (bytes + 64 + 63) / 64 * 64;
-    void *memory = aligned_alloc(64, bytes);
-    return memory ? memset(memory, 0, bytes) : NULL;
+    const size_t align = bytes < HUGE_PAGE / 16 ? 64 : HUGE_PAGE, whole = (bytes + 64 + align - 1) / align * align;
+    void *memory = aligned_alloc(align, whole);
+#ifdef MADV_HUGEPAGE
+    if (memory && align == HUGE_PAGE) madvise(memory, whole, MADV_HUGEPAGE);
+#endif
+    return memory ? memset(memory, 0, bytes + 64) : NULL;
 }
 
 static int open_plan(struct plan *plan, const struct chain *chains, int count, int leading, int relu)

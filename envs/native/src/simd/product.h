@@ -7,22 +7,20 @@
 
 #include <stddef.h>
 
-#include "simd/lanes.h"
-
-typedef float vf_row __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+#include "simd/transpose.h"
 
 #define TILE_ROWS (LANES == 16 ? 14 : 6) /* AVX-512 has 32 registers, AVX2 has 16 */
 #define TILE_VECTORS 2
 #define ROW_VECTORS (LANES == 16 ? 4 : 8) /* of a tile of one row */
 #define PANEL_TERMS 256                   /* terms summed at a time */
 #define PANEL_WIDTH 128 /* width from which rows of b displace each other in the cache, so that tiles share a copy */
-#define AHEAD 16        /* rows of b to prefetch; their stride defeats the hardware prefetcher */
+#define AHEAD 48        /* rows of b to prefetch; their stride defeats the hardware prefetcher */
 
 /* c[r][v] = from[r * from_wide + v], or 0 if NULL, plus the sum over k of a[r * row + k * next] * b[k * wide + v].
- * Copy the values read from b to `panel` unless it is NULL. */
+ * Copy the values read from b to `panel`, and prefetch `soon`, rows of b to be copied next, unless they are NULL. */
 INLINE void product_tile(
     const float *a, size_t row, size_t next, int count, const float *b, size_t wide, const float *from,
-    size_t from_wide, float *c, size_t c_wide, float *panel, int rows, int vectors
+    size_t from_wide, float *c, size_t c_wide, float *panel, const float *soon, size_t soon_wide, int rows, int vectors
 )
 {
     vf sum[TILE_ROWS][ROW_VECTORS];
@@ -36,6 +34,7 @@ INLINE void product_tile(
             __builtin_prefetch(b + AHEAD * wide + v * LANES);
             *(vf *)(panel + (k * vectors + v) * LANES) = other[v];
         }
+        if (soon) __builtin_prefetch(soon + k * soon_wide, 0, 2);
         for (int r = 0; r < rows; r++)
             for (int v = 0; v < vectors; v++) sum[r][v] = fused(splat(a[r * row]), other[v], sum[r][v]);
     }
@@ -56,25 +55,27 @@ static __attribute__((noinline)) void product(
             const float *b_j = b + j, *from_j = from ? from + j : NULL;
             size_t b_wide = wide;
             int r = 0;
-#define TILE(tall, vectors, copy)                                                                                      \
+#define TILE(tall, vectors, copy, soon)                                                                                \
     product_tile(                                                                                                      \
         a + r * row, row, next, terms, b_j, b_wide, from_j ? from_j + r * from_wide : NULL, from_wide,                 \
-        c + r * c_wide + j, c_wide, copy, tall, vectors                                                                \
+        c + r * c_wide + j, c_wide, copy, soon, wide, tall, vectors                                                    \
     ),                                                                                                                 \
         r += tall
 #define TILES(vectors)                                                                                                 \
-    while (r + TILE_ROWS <= rows) TILE(TILE_ROWS, vectors, NULL);                                                      \
-    while (r + 4 <= rows) TILE(4, vectors, NULL);                                                                      \
-    if (r + 2 <= rows) TILE(2, vectors, NULL);                                                                         \
-    if (r < rows) TILE(1, vectors, NULL);                                                                              \
+    while (r + TILE_ROWS <= rows) TILE(TILE_ROWS, vectors, NULL, NULL);                                                \
+    while (r + 4 <= rows) TILE(4, vectors, NULL, NULL);                                                                \
+    if (r + 2 <= rows) TILE(2, vectors, NULL, NULL);                                                                   \
+    if (r < rows) TILE(1, vectors, NULL, NULL);                                                                        \
     j += (vectors) * LANES
             if (rows < 4 && j + ROW_VECTORS * LANES <= width) {
-                while (r < rows) TILE(1, ROW_VECTORS, NULL);
+                while (r < rows) TILE(1, ROW_VECTORS, NULL, NULL);
                 j += ROW_VECTORS * LANES;
             } else if (j + TILE_VECTORS * LANES <= width) {
                 if (wide >= PANEL_WIDTH && rows > TILE_ROWS) {
-                    TILE(TILE_ROWS, TILE_VECTORS, panel);
+                    TILE(TILE_ROWS, TILE_VECTORS, panel, NULL);
                     b_j = panel, b_wide = TILE_VECTORS * LANES;
+                    if (r + TILE_ROWS <= rows && j + b_wide < (size_t)width)
+                        TILE(TILE_ROWS, TILE_VECTORS, NULL, b + j + b_wide);
                 }
                 TILES(TILE_VECTORS);
             } else {

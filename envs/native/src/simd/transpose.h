@@ -2,7 +2,11 @@
 
 #pragma once
 
+#include <string.h>
+
 #include "simd/lanes.h"
+
+typedef float vf_row __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 #if LANES == 4
 #define LOW_LANES 0, 4, 1, 5
@@ -33,4 +37,22 @@ INLINE void transpose(vf block[LANES])
         }
         for (int i = 0; i < LANES; i++) block[i] = other[i];
     }
+}
+
+/* Write from[k * wide + i] to to[i * to_wide + k] for count x width numbers; 0 pads the rows of `to` to whole vectors. */
+INLINE void transpose_rows(const float *from, size_t wide, int count, int width, float *to, size_t to_wide)
+{
+    for (int k = 0; k < count; k += LANES)
+        for (int i = 0; i < width; i += LANES) {
+            const int inputs = width - i < LANES ? width - i : LANES;
+            vf block[LANES];
+            for (int b = 0; b < LANES; b++) block[b] = splat(0);
+            for (int b = 0; b < LANES && k + b < count; b++) {
+                const float *row = from + (k + b) * wide + i;
+                if (inputs == LANES) block[b] = *(const vf_row *)row;
+                else memcpy(&block[b], row, inputs * sizeof *row);
+            }
+            transpose(block);
+            for (int b = 0; b < inputs; b++) *(vf *)(to + (i + b) * to_wide + k) = block[b];
+        }
 }

@@ -7,7 +7,7 @@
 
 #include "../layers.h"
 
-#define REPLAY_BLOCK 64 /* rows per layer product, so that weights are read rarely */
+#define REPLAY_BLOCK 96 /* rows per layer product, so that weights are read rarely */
 #define ROW_GROUP 4     /* rows that threads do not share, a divisor of REPLAY_BLOCK: products of fewer rows are slow */
 
 struct sample { /* one allocation, which starts at `action` */

@@ -9,6 +9,8 @@
 #include "../chains.h"
 #include "../descent.h"
 
+#define TAPE_CHUNK 64 /* weight rows per unit of work, which share copies of the gradients in product() */
+
 struct tape {
     const struct plan *plan;
     float **outputs, **grad; /* [rows, wide] of each layer: activations; gradients of pre-activations */
@@ -85,7 +87,16 @@ static void chunk_gradient(
                 sum = fused(*(const vf_row *)(in + row * stride + chunk->first + i), splat(grad[row * wide]), sum);
             for (int k = 0; k < LANES && i + k < inputs; k++) onto[(i + k) * wide] = sum[k];
         }
-    else product(in + chunk->first, 1, stride, (int)rows, grad, wide, NULL, 0, onto, wide, inputs, (int)wide);
+    else
+        for (int64_t row = 0; row < rows; row += PANEL_TERMS) {
+            float columns[TAPE_CHUNK * PANEL_TERMS] __attribute__((aligned(64)));
+            const int terms = rows - row < PANEL_TERMS ? (int)(rows - row) : PANEL_TERMS;
+            transpose_rows(in + row * stride + chunk->first, stride, terms, inputs, columns, PANEL_TERMS);
+            product(
+                columns, PANEL_TERMS, 1, terms, grad + row * wide, wide, row ? onto : NULL, wide, onto, wide, inputs,
+                (int)wide
+            );
+        }
     for (size_t j = 0; biased && j < wide; j += LANES) {
         vf sum = splat(0);
         for (int64_t row = 0; row < rows; row++) sum += *(const vf *)(grad + row * wide + j);
@@ -102,8 +113,8 @@ static void step_from_tape(
 {
     const struct plan *plan = tape->plan;
     team_barrier(team, member);
-    for (int c = 1 + member; c < descent->chunks; c += team->size) { /* chunk 0 is empty */
-        const struct chunk chunk = chunk_of(plan, c);
+    for (int c = 1 + member; c < count_chunks(plan, TAPE_CHUNK); c += team->size) { /* chunk 0 is empty */
+        const struct chunk chunk = chunk_of(plan, TAPE_CHUNK, c);
         const int k = chunk.layer - plan->layers;
         int begins = 0;
         for (int chain = 0; chain < plan->chains; chain++) begins |= k == plan->begin[chain];
@@ -120,7 +131,7 @@ static void step_from_tape(
 static void move_targets_share(const struct descent *descent, const struct team *team, int member, float tau)
 {
     for (int c = member; c < descent->chunks; c += team->size) {
-        const struct chunk chunk = chunk_of(descent->plan, c);
+        const struct chunk chunk = chunk_of(descent->plan, CHUNK, c);
         move_targets(descent, &chunk, tau);
     }
 }
