@@ -63,7 +63,6 @@ COMMANDS = (
     "sanity",
     "serve",
     "status",
-    "upload",
 )  # python -m paddock.NAME
 
 
