@@ -40,7 +40,7 @@ def write_sweep(folder: Path, trials: int = 3) -> Path:
     folder.mkdir(parents=True)
     objectives = {"eval/return_mean": "maximize"}
     command = "python -m paddock algo=es --multirun algo.rate=0,1"
-    sweep: dict[str, Any] = {"study": "s", "storage": None, "objectives": objectives, "constraints": []}
+    sweep: dict[str, Any] = {"study": "s", "storage": None, "objectives": objectives}
     sweep |= {"pruner": "median", "pruner_options": {}, "fixed": ["algo=es"], "command": command}
     sweep |= {"sources": [], "num_envs": None, "parameters": ["algo.kind=a,b", "algo.rate=float"]}
     sweep |= {"n_trials": trials, "finals": 0, "held_out": 0}

@@ -50,17 +50,10 @@ class Standing:
     missing: list[Final] = field(default_factory=list)  # runs of the current round, or held-out ones, not yet ended
 
 
-def pick_finalists(trials: Sequence[FrozenTrial], maximize: bool, limit: int, cost: str | None = None) -> list[int]:
-    """Return the best complete and feasible trials of a search, as many as the largest power of two up to a limit.
+def pick_finalists(trials: Sequence[FrozenTrial], maximize: bool, limit: int) -> list[int]:
+    """Return the best complete trials of a search, as many as the largest power of two up to a limit.
 
     Of trials with equal values, the one with the better mean of its reports comes first, since it learned sooner.
-
-    Args:
-        trials: of the search.
-        maximize: the direction of the objective.
-        limit: most finalists.
-        cost: attribute of trials, `steps` or `seconds`. Half of the finalists then come from the Pareto front of value
-            and cost.
     """
     sign = 1 if maximize else -1
 
@@ -69,22 +62,14 @@ def pick_finalists(trials: Sequence[FrozenTrial], maximize: bool, limit: int, co
         assert trial.value is not None
         return -sign * trial.value, -sign * float(np.mean(reports)) if reports else math.inf, trial.number
 
-    complete = [trial for trial in trials if trial.state.name == "COMPLETE" and _is_feasible(trial)]
+    complete = [trial for trial in trials if trial.state.name == "COMPLETE"]
     different = {repr(sorted(trial.params.items())): trial for trial in sorted(complete, key=rank, reverse=True)}
     ranked = sorted(different.values(), key=rank)
     count = 1 << min(limit, len(ranked)).bit_length() >> 1
-    if cost is not None:
-        front: list[FrozenTrial] = []
-        for trial in ranked[count // 2 :]:
-            if all(trial.user_attrs[cost] < other.user_attrs[cost] for other in (*ranked[: count // 2], *front)):
-                front.append(trial)
-        ranked = [*ranked[: count // 2], *front[: count // 2], *ranked[count // 2 :]]
-    return list(dict.fromkeys(trial.number for trial in ranked))[:count]
+    return [trial.number for trial in ranked[:count]]
 
 
-def compute_standing(
-    finalists: Sequence[int], scores: Scores, seed: int, held_out: int, costs: Mapping[int, float] | None = None
-) -> Standing:
+def compute_standing(finalists: Sequence[int], scores: Scores, seed: int, held_out: int) -> Standing:
     """Derive the decided rounds, the winner and the missing runs.
 
     Args:
@@ -92,20 +77,19 @@ def compute_standing(
         scores: of ended runs.
         seed: of the search; finals use the following ones.
         held_out: number of held-out seeds.
-        costs: of the finalists. All of them then run on as many seeds as there would be rounds, in one round.
     """
     rounds: list[Round] = []
-    remaining = sorted(finalists, key=lambda trial: costs[trial]) if costs else list(finalists)
+    remaining = list(finalists)
     while len(remaining) > 1:
         first = 1 << len(rounds)
-        seeds = list(range(seed + first, seed + (len(finalists).bit_length() if costs else 2 * first)))
+        seeds = list(range(seed + first, seed + 2 * first))
         missing = [(trial, one) for one in seeds for trial in remaining if (trial, one) not in scores]
         if missing:
             return Standing(rounds, None, missing)
         fresh = range(seed + 1, seeds[-1] + 1)
         means = {trial: float(np.mean([scores[trial, one] for one in fresh])) for trial in remaining}
         ranked = sorted(remaining, key=lambda trial: -means[trial])  # stable: equal means keep the order
-        remaining = ranked[: 1 if costs else len(ranked) // 2]
+        remaining = ranked[: len(ranked) // 2]
         rounds.append(Round(seeds, {trial: means[trial] for trial in ranked}, remaining))
     [winner] = remaining
     measured = range(seed + HELD_OUT, seed + HELD_OUT + held_out)
@@ -143,7 +127,3 @@ def read_finals(folder: str | os.PathLike[str]) -> pl.DataFrame:
     schema = {"trial": pl.Int64, "seed": pl.Int64, "held_out": pl.Boolean, metric: pl.Float64}
     schema |= {"steps": pl.Float64, "seconds": pl.Float64, "run": pl.String}
     return pl.DataFrame(rows, schema=schema).sort("trial", "seed")
-
-
-def _is_feasible(trial: FrozenTrial) -> bool:
-    return all(value <= 0 for value in trial.constraints.values())

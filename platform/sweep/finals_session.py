@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from ..runs.loop import RunFailed
 from ..runs.state import last_metrics, read_run_states
 from .finals import FOLDER, HELD_OUT, RESULT, Final, Standing, compute_standing
 from .placement import End, LaunchTarget, Plan, Running, supervise
-from .study import Constraint, SweepSettings, parse_objectives
+from .study import SweepSettings, parse_objectives
 from .trial import SHARED_FAILURES
 from .trials import BAD_INPUT, STOPPED
 
@@ -41,11 +41,10 @@ class FinalsSession:
         plan: Callable[[int, int, Path], Plan],
         finalists: Sequence[int],
         seed: int,
-        costs: Mapping[int, float] | None,
     ) -> None:
         """Read the runs that have ended; nothing is started before `run`."""
         self._folder, self._settings, self._target, self._plan = folder, settings, target, plan
-        self._finalists, self._seed, self._costs = list(finalists), seed, costs
+        self._finalists, self._seed = list(finalists), seed
         [(self._metric, direction)] = parse_objectives(settings.objectives).items()
         self._sign = 1 if direction == "maximize" else -1
         self._scores: dict[Final, float] = {}
@@ -92,7 +91,6 @@ class FinalsSession:
         values = np.array([value for value in held_out.values() if value is not None])[:, None]
         return {
             "metric": self._metric,
-            "cost": self._settings.cost,
             "finalists": self._finalists,
             "rounds": rounds,
             "winner": standing.winner,
@@ -102,7 +100,7 @@ class FinalsSession:
         }
 
     def _standing(self) -> Standing:
-        return compute_standing(self._finalists, self._scores, self._seed, self._settings.count_held_out(), self._costs)
+        return compute_standing(self._finalists, self._scores, self._seed, self._settings.count_held_out())
 
     def _value(self, score: float) -> float | None:
         return self._sign * score if math.isfinite(score) else None
@@ -149,12 +147,9 @@ class FinalsSession:
             self._lost[final] = self._lost.get(final, 0) + 1
 
     def _record(self, final: Final) -> None:
-        metrics = last_metrics(self._path(final))[0]
-        value = metrics.get(self._metric, math.nan)
-        constraints = {text: Constraint.parse(text) for text in self._settings.constraints}
-        broken = [text for text, one in constraints.items() if not one.excess(metrics.get(one.metric, math.nan)) <= 0]
-        if math.isnan(value) or broken:
-            self._fail(final, f"it violates {broken[0]}" if broken else f"it ended without {self._metric}")
+        value = last_metrics(self._path(final))[0].get(self._metric, math.nan)
+        if math.isnan(value):
+            self._fail(final, f"it ended without {self._metric}")
         else:
             self._scores[final] = self._sign * value
 
@@ -170,7 +165,7 @@ class FinalsSession:
 
     def _announce(self) -> None:
         standing = self._standing()
-        total = 1 if self._costs else len(self._finalists).bit_length() - 1
+        total = len(self._finalists).bit_length() - 1
         for number, one in enumerate(standing.rounds[self._announced :], self._announced + 1):
             shown = {trial: f"{trial} ({self._sign * mean:.6g})" for trial, mean in one.means.items()}
             stay = ", ".join(shown[trial] for trial in one.stay)

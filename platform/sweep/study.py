@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from paddock.envs.errors import ConfigError, one_line, require
-from paddock.envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, PositiveInt, check_fields
+from paddock.envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveInt, check_fields
 
 from ..runs.checkpoint import write_atomically
 from ..runs.folder import FolderError
@@ -32,34 +31,6 @@ SETTINGS, JOURNAL = "sweep.json", "study.journal"  # file names in the sweep fol
 DIRECTIONS = ("maximize", "minimize")
 MAX_FINALS = 64
 PASSWORD = re.compile(r"(://[^/:@\s]*):[^@\s]*@")  # password in a URL
-COMPARISON = re.compile(r"\s*(\S+)\s*(<=|>=)\s*(\S+)\s*")
-
-
-@dataclass(frozen=True)
-class Constraint:
-    """Upper or lower bound on a metric of a trial."""
-
-    metric: str
-    sign: int  # 1: upper bound; -1: lower bound
-    bound: float
-
-    @classmethod
-    def parse(cls, text: str) -> Constraint:
-        """Parse `group/name <= number` or `group/name >= number`."""
-        match = COMPARISON.fullmatch(str(text))
-        remedy = "write METRIC <= NUMBER or METRIC >= NUMBER, such as 'system/seconds <= 600'"
-        require(match is not None, f"constraints: '{text}' is invalid; {remedy}")
-        assert match is not None
-        try:
-            bound = float(match[3])
-        except ValueError:
-            bound = math.nan
-        require(not math.isnan(bound), f"constraints: {match[3]} in '{text}' is not a number; {remedy}")
-        return cls(match[1], 1 if match[2] == "<=" else -1, bound)
-
-    def excess(self, value: float) -> float:
-        """Return the constraint violation; 0 or less means that the bound is satisfied."""
-        return self.sign * (value - self.bound)
 
 
 def parse_objectives(texts: Sequence[str]) -> dict[str, str]:
@@ -85,11 +56,8 @@ class SweepSettings:
     n_trials: PositiveInt
     finals: Annotated[int | None, AT_LEAST_ZERO]
     held_out: Annotated[int | None, AT_LEAST_ZERO]
-    cost: Literal["steps", "seconds"] | None
-    max_cost: Annotated[float | None, POSITIVE]
     parallel: Annotated[int | None, AT_LEAST_ONE]
     objectives: Sequence[str]
-    constraints: Sequence[str]
     sampler: str
     seed: Annotated[int, AT_LEAST_ZERO]
     pruner: str
@@ -104,12 +72,8 @@ class SweepSettings:
         for key in ("finals", "held_out"):
             wrong = f"{key}={getattr(self, key)} needs a single objective; remove it"
             require(not several or not getattr(self, key), wrong)
-        unit = f"max_cost={self.max_cost} has no unit; add cost=steps or cost=seconds"
-        require(self.max_cost is None or self.cost is not None, unit)
         valid = not self.finals or (2 <= self.finals <= MAX_FINALS and self.finals & (self.finals - 1) == 0)
         require(valid, f"finals={self.finals} must be 0, null or a power of two from 2 to {MAX_FINALS}")
-        for text in self.constraints:
-            Constraint.parse(text)
         self.make_sampler(0)
         make_pruner(self.pruner, self.pruner_options)
 
@@ -144,7 +108,6 @@ class StudySettings:
     study: str  # study name in the storage
     storage: str | None  # Optuna storage URL; None for the journal in the sweep folder
     objectives: Mapping[str, str]  # metric -> "maximize" or "minimize"
-    constraints: Sequence[str]
     pruner: str
     pruner_options: Mapping[str, Any]
     fixed: Sequence[str]  # arguments shared by all trials

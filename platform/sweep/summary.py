@@ -33,8 +33,6 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
     print(f"{len(trials)} trials: {count_ends(trials) or 'none'}; {steps:,.0f} environment steps")
     finals = read_json(folder / RESULT)
     chosen = [trials[finals["winner"]]] if finals else best_trials(study)[:MAX_SHOWN]
-    if not chosen and any(trial.state == optuna.trial.TrialState.COMPLETE for trial in trials):
-        print(f"no trial satisfies the constraints: {', '.join(about.constraints)}")
     for trial in chosen:
         values = zip(about.objectives, trial.values or (), strict=False)
         value = ", ".join(f"{name} {value:.6g}" for name, value in values)
@@ -104,12 +102,12 @@ def count_ends(trials: Sequence[FrozenTrial]) -> str:
 
 
 def best_trials(study: optuna.Study) -> list[FrozenTrial]:
-    """Return the best feasible trial, or the Pareto front of several objectives; may be empty."""
+    """Return the best trial, or the Pareto front of several objectives; may be empty."""
     if len(study.directions) > 1:
         return study.best_trials
     try:
         return [study.best_trial]
-    except ValueError:  # none is complete, or none is feasible
+    except ValueError:  # none is complete
         return []
 
 

@@ -68,7 +68,6 @@ def check_same(before: StudySettings, about: StudySettings, where: str) -> None:
         return {
             "study": one.study,
             "objectives": [f"{direction} {metric}" for metric, direction in one.objectives.items()],
-            "constraints": one.constraints,
             "storage": one.storage and hide_passwords(one.storage),
             "arguments": select_relevant(one.fixed),
             NUM_ENVS: one.num_envs,
@@ -154,14 +153,13 @@ class OptunaSweeper(Sweeper):
         settings, trials = self._settings, study.get_trials(deepcopy=False)
         limit, held_out = settings.count_finals(), settings.count_held_out()
         maximize = study.directions[0] == optuna.study.StudyDirection.MAXIMIZE
-        finalists = pick_finalists(trials, maximize, max(limit, 1), settings.cost) if limit or held_out else []
+        finalists = pick_finalists(trials, maximize, max(limit, 1)) if limit or held_out else []
         if not finalists:
             return None
         rounds = len(finalists).bit_length() - 1
         runs = f"{len(finalists)} trials, {len(finalists) * rounds} runs" if rounds else f"trial {finalists[0]}"
         print(f"finals: {runs}, and {held_out} runs on held-out seeds", flush=True)
-        costs = {number: trials[number].user_attrs[settings.cost] for number in finalists} if settings.cost else None
-        session = FinalsSession(self._folder, settings, target, self._plan_final, finalists, self._config.seed, costs)
+        session = FinalsSession(self._folder, settings, target, self._plan_final, finalists, self._config.seed)
         return self._run(session.run)
 
     def _run(self, run: Callable[[], int | None]) -> int | None:
@@ -180,7 +178,7 @@ class OptunaSweeper(Sweeper):
         identity = [
             select_relevant(self._fixed),
             sorted(f"{parameter}" for parameter in self._parameters),
-            [list(settings.objectives), list(settings.constraints)],
+            list(settings.objectives),
             [settings.sampler, settings.seed, settings.pruner, dict(settings.options)],
             count_envs(config),
         ]
@@ -214,7 +212,6 @@ class OptunaSweeper(Sweeper):
             study=self._name,
             storage=settings.storage,
             objectives=parse_objectives(settings.objectives),
-            constraints=list(settings.constraints),
             pruner=settings.pruner,
             pruner_options=settings.pruner_options,
             fixed=[item for item in self._fixed if not item.startswith(NOT_PASSED)],

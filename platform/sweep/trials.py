@@ -26,7 +26,7 @@ from ..config.command import display_path
 from ..runs.folder import has_ended, read_end
 from ..runs.state import is_held, last_metrics
 from .placement import End, LaunchTarget, Plan, Running, supervise
-from .study import Constraint, SweepSettings, open_trial, parse_objectives
+from .study import SweepSettings, open_trial, parse_objectives
 from .trial import PRUNED, SHARED_FAILURES, Note
 
 OWNERS = ".owners"  # in the sweep's folder: one file per process
@@ -34,7 +34,6 @@ WITH_VALUES = (TrialState.COMPLETE, TrialState.PRUNED)
 BAD_INPUT = PaddockError.exit_code
 STOPPED = (-2, -15, 130, 143)  # exit codes after SIGINT and SIGTERM
 TAKE_OVER_S = 5.0  # between checks for trials of dead processes
-VIOLATED = 1e300  # constraint value of a missing metric
 
 
 class SweepSession:
@@ -69,17 +68,12 @@ class SweepSession:
 
     def _is_over(self) -> bool:
         finished = [trial.state.is_finished() for trial in self._trials()]
-        if sum(finished) >= self._settings.n_trials or (all(finished) and self._is_spent()):
+        if sum(finished) >= self._settings.n_trials:
             return True
         if not self._waiting:
             self._waiting = True
             print("waiting for trials of other processes", flush=True)
         return False
-
-    def _is_spent(self) -> bool:
-        """Return whether the ended trials have cost as much as all trials may."""
-        key, limit = self._settings.cost, self._settings.max_cost
-        return limit is not None and sum(trial.user_attrs.get(str(key), 0) for trial in self._trials()) >= limit
 
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
@@ -97,7 +91,7 @@ class SweepSession:
     def _next(self) -> tuple[Trial, Note] | None:
         trials = self._trials()
         expected = sum(trial.state.is_finished() or trial.state == TrialState.RUNNING for trial in trials)
-        if expected >= self._settings.n_trials or self._is_spent():
+        if expected >= self._settings.n_trials:
             return None
         self._study.sampler = self._settings.make_sampler(len(trials))
         trial = self._study.ask()
@@ -177,21 +171,14 @@ class SweepSession:
         trial.set_user_attr("steps", metrics.get("step", 0))
         trial.set_user_attr("seconds", metrics.get("system/seconds", 0.0))
         pruned = reason.startswith(PRUNED)
-        constraints = {} if pruned else {text: Constraint.parse(text) for text in self._settings.constraints}
-        lacking = ["objectives", missing[0]] if missing and not pruned else None
-        if lacking is None and not self._has_values():
-            unknown = [one.metric for one in constraints.values() if one.metric not in metrics]
-            lacking = ["constraints", unknown[0]] if unknown else None
-        if lacking is not None:
-            key, name = lacking
-            hint = "its value was not finite" if name in metrics else f"hydra.sweeper.{key}: {nearest(name, metrics)}"
+        if missing and not pruned:
+            name = missing[0]
+            hint = (
+                "its value was not finite" if name in metrics else f"hydra.sweeper.objectives: {nearest(name, metrics)}"
+            )
             why = f"its run in {display_path(run)} ended without {name}; {hint}"
             # Until a trial has values, a missing metric is treated as a misspelled name.
             return self._fail(trial, why, [], shared=name not in metrics and not self._has_values())
-        for text, constraint in constraints.items():
-            excess = constraint.excess(metrics.get(constraint.metric, math.nan))
-            # A missing value violates the constraint.
-            trial.set_constraint(text, VIOLATED if math.isnan(excess) else excess)
         state = TrialState.PRUNED if pruned else TrialState.COMPLETE
         self._study.tell(trial, None if pruned else values, state, skip_if_finished=True)
         listed = ", ".join(f"{name} {value:.6g}" for name, value in zip(names, values, strict=True))

@@ -230,7 +230,7 @@ def test_a_study_is_read_while_a_trial_is_written(tmp_path: Path) -> None:
 def test_several_objectives_bear_the_names_of_their_metrics(tmp_path: Path) -> None:
     objectives = {"eval/return_mean": "maximize", "step": "minimize"}
     url = f"sqlite:///{tmp_path / 'study.db'}"
-    sweep: dict[str, Any] = {"study": "s", "storage": url, "objectives": objectives, "constraints": []}
+    sweep: dict[str, Any] = {"study": "s", "storage": url, "objectives": objectives}
     sweep |= {"pruner": "none", "pruner_options": {}, "fixed": [], "command": "python"}
     sweep |= {"sources": [], "num_envs": None, "parameters": [], "n_trials": 1, "finals": 0, "held_out": 0}
     (tmp_path / "sweep.json").write_text(json.dumps(sweep))

@@ -21,7 +21,7 @@ from paddock.sweep.summary import describe_progress
 FINALS = [SPACE, "hydra.sweeper.n_trials=4", "hydra.sweeper.finals=4", "hydra.sweeper.held_out=2"]
 
 
-def trials(*values: float, costs: tuple[float, ...] = (), state: TrialState = TrialState.COMPLETE) -> list[FrozenTrial]:
+def trials(*values: float, state: TrialState = TrialState.COMPLETE) -> list[FrozenTrial]:
     space: dict[str, optuna.distributions.BaseDistribution] = {"rate": optuna.distributions.FloatDistribution(0, 100)}
     made = [
         create_trial(state=state, value=value, params={"rate": float(k)}, distributions=space)
@@ -29,7 +29,6 @@ def trials(*values: float, costs: tuple[float, ...] = (), state: TrialState = Tr
     ]
     for number, trial in enumerate(made):
         trial.number = number
-        trial.set_user_attr("steps", costs[number] if costs else 0)
     return made
 
 
@@ -88,21 +87,12 @@ def test_failed_finalist_ranks_last() -> None:
     assert race([3, 2, 1, 0], score | {(3, 1): -math.inf}, random.Random(0)) == 2
 
 
-def test_finalists_are_complete_feasible_and_different() -> None:
+def test_finalists_are_complete_and_different() -> None:
     made = trials(5, 4, 3, 2)
     made[1].params = dict(made[0].params)
     made[2].state = TrialState.PRUNED
     assert pick_finalists(made, True, 4) == [0, 3]
     assert pick_finalists(made[2:3], True, 4) == []
-
-
-def test_half_of_the_finalists_are_cheap_where_cost_counts() -> None:
-    made = trials(9, 8, 7, 6, 5, 4, costs=(10, 9, 12, 8, 11, 2))
-    assert pick_finalists(made, True, 4) == [0, 1, 2, 3]
-    assert pick_finalists(made, True, 4, "steps") == [0, 1, 3, 5]
-    costs = {0: 10.0, 1: 9.0, 3: 8.0, 5: 2.0}
-    standing = compute_standing([0, 1, 3, 5], {(k, seed): 1.0 for k in costs for seed in (1, 2)}, 0, 0, costs)
-    assert standing.winner == 5 and not standing.missing  # equal means: the cheapest
 
 
 def test_killed_finals_resume_with_the_same_result(desk: Desk) -> None:
@@ -159,19 +149,11 @@ def test_more_trials_reuse_the_ended_runs_of_the_finals(desk: Desk) -> None:
     assert {path: path.stat().st_mtime_ns for path in ended} == ended
 
 
-def test_spent_cost_starts_no_further_trial(desk: Desk) -> None:
-    limits = ["hydra.sweeper.cost=steps", "hydra.sweeper.max_cost=1", "hydra.sweeper.parallel=1"]
-    code, _out, _ = desk.call(SPACE, "hydra.sweeper.n_trials=9", "budget.iterations=1", *limits)
-    assert (code, len(desk.trials())) == (0, 1)
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
         ["hydra.sweeper.finals=6"],
         ["hydra.sweeper.held_out=-1"],
-        ["hydra.sweeper.max_cost=10"],
-        ["hydra.sweeper.cost=hours"],
         ["hydra.sweeper.finals=4", "hydra.sweeper.objectives=[maximize eval/return_mean,minimize step]"],
         ["hydra.sweeper.finals=4", "seed=choice(1,2)"],
     ],

@@ -11,7 +11,6 @@ from paddock.config.overrides import format_run_dir
 from paddock.envs.errors import ConfigError
 from paddock.sweep.samplers import SAMPLERS, make_sampler
 from paddock.sweep.space import Parameter, corners, read_space, suggest
-from paddock.sweep.study import Constraint
 
 
 def read(*overrides: str) -> tuple[list[str], list[Parameter]]:
@@ -102,11 +101,3 @@ def test_no_sampler_repeats_a_failed_draw(name: str) -> None:
         drawn.add(trial.suggest_float("x", 0, 1))
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
     assert len(drawn) == 4
-
-
-def test_constraint_measures_its_excess() -> None:
-    assert Constraint.parse("system/seconds <= 600").excess(601.5) == 1.5
-    assert Constraint.parse("eval/return_mean>=-10").excess(-4) == -6
-    for wrong in ("system/seconds < 600", "600", "a <= b", "a <= nan"):
-        with pytest.raises(ConfigError, match="write METRIC <= NUMBER or METRIC >= NUMBER"):
-            Constraint.parse(wrong)

@@ -87,7 +87,6 @@ def test_folder_holds_one_sweep_whose_bounds_alone_may_change(
         (*line, choices, sigma): "study s, but this command has es_CartPole",
         (*named, choices, sigma, "env=acrobot"): "arguments ",
         (*named, choices, sigma, "hydra.sweeper.objectives=[minimize step]"): "objectives ",
-        (*named, choices, sigma, "hydra.sweeper.constraints=['step <= 9']"): "constraints ",
         (*named, "algo.population=16,64", sigma): "parameters ",
         (*named, choices): "parameters ",
     }.items():

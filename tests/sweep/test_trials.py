@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,15 +33,13 @@ def make_session(
     draw: Callable[[optuna.Trial], list[str]],
     n_trials: int = 1,
     retries: int = 0,
-    constraints: Sequence[str] = (),
     parallel: int | None = 1,
     metric: str = "eval/return_mean",
 ) -> SweepSession:
     """A process's part in a sweep, by random values of a seed that is the trial's number."""
     keys: dict[str, Any] = {"parallel": parallel, "n_trials": n_trials, "retries": retries}
-    keys |= {"constraints": constraints}
     keys |= {"make_sampler": lambda number: optuna.samplers.RandomSampler(seed=number)}
-    keys |= {"objectives": [f"maximize {metric}"], "cost": None, "max_cost": None}
+    keys |= {"objectives": [f"maximize {metric}"]}
     settings: Any = SimpleNamespace(**keys)
     return SweepSession(
         open_study(sweep),
@@ -86,21 +84,12 @@ def test_resumed_trials_have_all_their_retries(tmp_path: Path) -> None:
     assert lost.state == TrialState.FAIL and lost.user_attrs["failure"] == "its process was lost (-9) 2 times"
 
 
-@pytest.mark.parametrize(
-    ("key", "keys"),
-    [
-        ("objectives", {"metric": "eval/retrun_mean"}),
-        ("constraints", {"constraints": ["eval/falls <= 1", "eval/retrun_mean >= 5"]}),
-    ],
-)
-def test_metric_that_no_trial_has_ends_the_sweep(
-    key: str, keys: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_metric_that_no_trial_has_ends_the_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = write_sweep(tmp_path / "sweep", trials=0)
-    session = make_session(sweep, Ending(0), lambda trial: [], n_trials=9, **keys)
+    session = make_session(sweep, Ending(0), lambda trial: [], n_trials=9, metric="eval/retrun_mean")
     assert session.run() is None
     why = f"its run in {sweep / '0'} ended without eval/retrun_mean"
-    remedy = f"hydra.sweeper.{key}: did you mean 'eval/return_mean'?"
+    remedy = "hydra.sweeper.objectives: did you mean 'eval/return_mean'?"
     assert session.ended_by == f"trial 0 failed, as all trials would: {why}; {remedy}"
     assert [trial.state for trial in open_study(sweep).get_trials()] == [TrialState.FAIL]
     assert (sweep / "0/done.json").exists() and capsys.readouterr().err == ""
@@ -112,15 +101,6 @@ def test_metric_that_one_trial_lacks_ends_no_sweep(tmp_path: Path) -> None:
     assert session.run() is None and session.ended_by is None
     states = [trial.state for trial in open_study(sweep).get_trials()]
     assert states == [TrialState.PRUNED, TrialState.FAIL, TrialState.FAIL]
-
-
-def test_missing_value_violates_every_constraint(tmp_path: Path) -> None:
-    sweep = write_sweep(tmp_path / "sweep", trials=1)
-    bounds = ["eval/falls <= 9", "eval/falls >= 0", "eval/unknown <= 9", "eval/return_mean <= 9"]
-    assert make_session(sweep, Ending(0), lambda trial: [], n_trials=2, constraints=bounds).run() is None
-    trial = open_study(sweep).get_trials()[1]
-    assert (trial.state, trial.value) == (TrialState.COMPLETE, 7.0)
-    assert [trial.constraints[bound] > 0 for bound in bounds] == [True, True, True, False]
 
 
 def test_trial_that_outlives_its_sweep_keeps_its_values(tmp_path: Path) -> None:

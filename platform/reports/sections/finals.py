@@ -1,4 +1,4 @@
-"""Panels about the finals of a sweep: scores on fresh and held-out seeds, and the Pareto front of score and cost."""
+"""Panels about the finals of a sweep: scores on fresh and held-out seeds."""
 
 from __future__ import annotations
 
@@ -36,10 +36,7 @@ def describe_finals(
     means = {row["trial"]: row for row in fresh.iter_rows(named=True)}
     order = result.get("finalists") or sorted(means)
     shown = [number for number in order if number in means]
-    panels = [Panel("Finals", _draw_scores(runs, shown, trials, metric, result, name), _note(result))]
-    if cost := result.get("cost"):
-        front = _draw_front(means, shown, metric, cost, name)
-        panels.append(Panel("Score and cost", front, "means over fresh seeds"))
+    panel = Panel("Finals", _draw_scores(runs, shown, trials, metric, result, name), _note(result))
     head = ["trial", "search", "mean", "fresh seeds", "steps", "seconds", "parameters"]
     rows = [
         [
@@ -55,7 +52,7 @@ def describe_finals(
         ]
         for number in shown
     ]
-    return [Heading("Finals"), Grid(panels), Table(head, rows, words=(0, 6))]
+    return [Heading("Finals"), Grid([panel]), Table(head, rows, words=(0, 6))]
 
 
 def _note(result: Mapping[str, Any]) -> str:
@@ -90,19 +87,3 @@ def _draw_scores(
     name_rows(ax, [f"trial {number}" for number in shown])
     ax.set_xlabel(metric)
     return picture(ax.figure, f"{name}-finals", "scores of the finalists", series)
-
-
-def _draw_front(
-    means: Mapping[int, Mapping[str, Any]], shown: Sequence[int], metric: str, cost: str, name: str
-) -> Picture:
-    ax = axes()
-    x, y = (np.array([means[number][key] for number in shown]) for key in (cost, metric))
-    ax.plot(x, y, "o", color=BLUE, markersize=5, markeredgewidth=0)
-    for number, *place in zip(shown, x, y, strict=True):
-        ax.annotate(str(number), (place[0], place[1]), (4, 3), textcoords="offset points", fontsize=8, color=INK)
-    ax.set_xlabel(f"{cost} of a run")
-    ax.set_ylabel(metric)
-    columns: dict[str, Column] = {"trial": list(shown), cost: x, metric: y}
-    return picture(
-        ax.figure, f"{name}-front", "score and cost of the finalists", [Series({}, columns, cost, metric, BLUE)]
-    )
