@@ -134,8 +134,7 @@ def bind(server: Any, address: str, tls: Mapping[str, str]) -> str:
         else:
             port = server.add_insecure_port(address)
     if not port:
-        other = f"another process may listen there (python -m paddock.serve status {address})"
-        raise ConfigError(f"cannot listen at serve.address={address}: {other}; choose another, or port 0")
+        raise ConfigError(f"cannot listen at serve.address={address}: it may be in use; choose another, or port 0")
     return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
@@ -71,7 +70,7 @@ class EnvironmentServer:
         name = type(vec).__name__.lower()
         fix = "start the server with vec=multiprocess, serial or native"
         require(vec.seeded_slots, f"vec={name} cannot restore an episode; {fix}")
-        self._spec, self._settings = spec, settings
+        self._settings = settings
         layouts = Layouts.of_seats(spec, spec.made.seats)
         self._offer: dict[str, Any] = {
             "environment": spec.fields,
@@ -82,7 +81,6 @@ class EnvironmentServer:
             "limit": spec.made.limit,
             "protocol": PROTOCOL,
         }
-        self._began = time.monotonic()
         self._stopping = threading.Event()
         self._streams = threading.BoundedSemaphore(settings.max_sessions + 4)
         address = settings.address
@@ -98,7 +96,7 @@ class EnvironmentServer:
         self._threads = futures.ThreadPoolExecutor(threads, "session")
         options, interceptors = security.server_options(max_bytes), [TokenInterceptor(token)]
         self._server = grpc.server(self._threads, options=options, interceptors=interceptors)
-        calls = {"Describe": self._describe, "Open": self._open, "Close": self._close, "Stats": self._stats}
+        calls = {"Describe": self._describe, "Open": self._open, "Close": self._close}
         own = {name: grpc.unary_unary_rpc_method_handler(_answer_plain(call)) for name, call in calls.items()}
         own["Play"] = grpc.stream_stream_rpc_method_handler(self._play)
         service = grpc.method_handlers_generic_handler(security.SERVICE, own)
@@ -163,16 +161,6 @@ class EnvironmentServer:
         if session is not None:
             self.sessions.end(session)
         return {}
-
-    def _stats(self, asked: dict[str, Any], context: Any) -> dict[str, Any]:
-        now = time.monotonic()
-        sessions = [
-            {"envs": one.venv.worlds, "steps": one.steps, "attached": one.attached, "silent_s": now - one.seen()}
-            for one in self.sessions.list()
-        ]
-        usage = {"rows": self.sessions.rows, "capacity": self.sessions.capacity, "up_s": now - self._began}
-        state = {"environment": self._spec.id, "vec": self._offer["vec"], "going": self._stopping.is_set()}
-        return {**usage, **state, "sessions": sessions}
 
     def _play(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         if not self._streams.acquire(blocking=False):

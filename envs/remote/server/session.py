@@ -43,7 +43,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.num_envs = self.venv.num_envs  # rows
-        self.attached, self.closed, self.draining = 0, False, False
+        self.closed = self.draining = False
         self._first = self.venv if isinstance(self.venv, MultiprocessVectorEnv) else None
         self._joint = self.venv if isinstance(self.venv, JointVectorEnv) else None
         self._steps = SessionEnvs(self.venv, self.spec, self.layouts, self.infos)
@@ -56,11 +56,6 @@ class Session:
         self._gone_since = time.monotonic()
         self._lock = threading.Lock()  # of _stream
         self._work = threading.Lock()  # of everything else: one stream at a time
-
-    @property
-    def steps(self) -> int:
-        """Return the number of environment steps so far."""
-        return self._steps.steps
 
     def seen(self) -> float:
         """Return the time of the client's last message."""
@@ -88,7 +83,6 @@ class Session:
             if self.closed:
                 yield encode_frame(Kind.FAILED, [0, "session", "the session has been closed"])
                 return
-            self.attached += 1
             yield encode_frame(Kind.ATTACHED, [self._accepted])
             yield from [answer for seq, answer in self._kept.items() if seq > received and answer is not None]
             if self._first is not None:

@@ -29,11 +29,7 @@ class PendingStep:
 
 
 class SessionEnvs:
-    """Environments of one session and the state of their episodes.
-
-    Attributes:
-        steps: environment steps so far.
-    """
+    """Environments of one session and the state of their episodes."""
 
     def __init__(
         self,
@@ -46,7 +42,6 @@ class SessionEnvs:
         self._venv, self._spec, self._infos = venv, spec, infos
         self._joint = venv if isinstance(venv, JointVectorEnv) else None
         N = self.num_envs = venv.num_envs
-        self.steps = 0
         self._observation = np.zeros(N, layouts.observation.row)  # latest, during a replay
         self._action = np.zeros(0, layouts.action.row)
         self._seats, self._several = venv.seats, layouts.seats > 1
@@ -70,7 +65,6 @@ class SessionEnvs:
         """Return the outcome of a step."""
         rows = step.rows
         observation, reward, terminated, truncated, infos = self._venv.recv(rows)
-        self.steps += len(reward)
         self._return[rows] += reward
         self._length[rows] += self._acts[rows]
         finals: list[NDArray[Any]] = []
