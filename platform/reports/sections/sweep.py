@@ -1,8 +1,7 @@
-"""Section about a sweep: history, parameter importances, parameters and the best command."""
+"""Section about a sweep: history, parameter importances, trials and the best command."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...runs.folder import read_json
-from ...runs.lazy_imports import matplotlib
 from ...runs.units import duration, short
 from ...sweep.finals import RESULT
 from ...sweep.study import StudySettings, open_study, read_trials
@@ -22,14 +20,13 @@ from ..page import Code, Grid, Heading, Panel, Section, Table, Text
 from .finals import describe_finals
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from optuna import Study
     from optuna.trial import FrozenTrial
 
 Array = NDArray[np.float64]
 
 BLUE, ORANGE = COLORS[0], COLORS[1]
-MOST_PARAMETERS = 7  # in a picture
+MOST_PARAMETERS = 14  # in a picture
 MOST_TRIALS = 500  # in a table
 
 
@@ -66,7 +63,6 @@ def _best(study: Study, folder: Path, about: StudySettings) -> list[Heading | Co
 
 
 def _pictures(study: Study, trials: Sequence[FrozenTrial], metrics: Sequence[str], name: str) -> list[Panel]:
-    done = [trial for trial in trials if trial.state.name == "COMPLETE"]
     signs = [1.0 if direction.name == "MAXIMIZE" else -1.0 for direction in study.directions]
     panels = [
         Panel("History", _draw_history(trials, j, signs[j], f"{name}-history{j}"), f"{metric} by trial number")
@@ -75,11 +71,6 @@ def _pictures(study: Study, trials: Sequence[FrozenTrial], metrics: Sequence[str
     if shares := importances(study):
         drawn = _draw_importances(shares, f"{name}-importances")
         panels.append(Panel("Importances", drawn, f"of parameters for {metrics[0]} (PED-ANOVA)"))
-    names = list(shares) or list(dict.fromkeys(key for trial in done for key in trial.params))
-    whole = [trial for trial in done if all(key in trial.params for key in names[:MOST_PARAMETERS])]
-    if len(names) > 1 and len(whole) > 1:
-        drawn = _draw_coordinates(whole, names[:MOST_PARAMETERS], signs[0], f"{name}-coordinates")
-        panels.append(Panel("Parameters", drawn, f"one line per trial; darker is better ({metrics[0]})"))
     return panels
 
 
@@ -102,7 +93,7 @@ def _draw_history(trials: Sequence[FrozenTrial], j: int, sign: float, name: str)
 
 
 def _draw_importances(importances: Mapping[str, float], name: str) -> Picture:
-    shown = dict(list(importances.items())[: 2 * MOST_PARAMETERS])
+    shown = dict(list(importances.items())[:MOST_PARAMETERS])
     ax = axes(height_in=max(0.34 * len(shown) + 0.7, 1.6))
     ax.barh(range(len(shown)), list(shown.values()), color=BLUE, height=0.6)
     name_rows(ax, [_short_name(key) for key in shown], parse_math=False)
@@ -110,51 +101,6 @@ def _draw_importances(importances: Mapping[str, float], name: str) -> Picture:
     columns: dict[str, Column] = {"parameter": list(shown), "importance": list(shown.values())}
     series = Series({}, columns, "importance", np.arange(len(shown)), BLUE)
     return picture(ax.figure, name, "importances of parameters", [series])
-
-
-def _draw_coordinates(trials: Sequence[FrozenTrial], names: Sequence[str], sign: float, name: str) -> Picture:
-    ax = axes(height_in=3.1)
-    ax.grid(visible=False)
-    ax.spines[:].set_visible(False)
-    heights = np.array([_place(ax, k, key, trials) for k, key in enumerate(names)])  # [parameters, trials]
-    values = sign * np.array([trial.values[0] for trial in trials])
-    ranks = np.argsort(np.argsort(values)) / (len(values) - 1)
-    colors = matplotlib.colors.LinearSegmentedColormap.from_list("rank", ["#b9c4d6", BLUE])
-    for k in np.argsort(values):
-        ax.plot(heights[:, k], color=colors(ranks[k]), linewidth=0.8 + ranks[k], alpha=0.35 + 0.6 * ranks[k])
-    ax.set_xticks(range(len(names)), [_short_name(key) for key in names], parse_math=False, rotation=20, ha="right")
-    ax.set_yticks([])
-    ax.set_xlim(-0.15, len(names) - 0.5)
-    series = [
-        Series(
-            {"trial": f"trial {trial.number}"},
-            {"parameter": names, "value": [_text(trial.params[key]) for key in names]},
-            np.arange(len(names)),
-            heights[:, k],
-            matplotlib.colors.to_hex(colors(ranks[k])),
-        )
-        for k, trial in enumerate(trials)
-    ]
-    return picture(ax.figure, name, "parallel coordinates of parameters", series)
-
-
-def _place(ax: Axes, k: int, key: str, trials: Sequence[FrozenTrial]) -> Array:
-    """Draw the axis of a parameter; return the height of each trial on it, in [0, 1]."""
-    distribution: Any = trials[0].distributions[key]
-    ax.axvline(k, color=INK, linewidth=0.8, alpha=0.5)
-    if choices := getattr(distribution, "choices", None):
-        ticks = {j / max(len(choices) - 1, 1): _text(choice) for j, choice in enumerate(choices)}
-        heights = [list(choices).index(trial.params[key]) / max(len(choices) - 1, 1) for trial in trials]
-    else:
-        scale = np.log if distribution.log else np.asarray
-        low, high = float(scale(distribution.low)), float(scale(distribution.high))
-        ticks = {0.0: f"{distribution.low:.3g}", 1.0: f"{distribution.high:.3g}"}
-        heights = [(float(scale(trial.params[key])) - low) / ((high - low) or 1.0) for trial in trials]
-    for height, text in ticks.items():
-        ax.annotate(text, (k, height), (3, 0), textcoords="offset points", fontsize=8, color=INK, va="center").set(
-            parse_math=False
-        )
-    return np.array(heights)
 
 
 def _tabulate(folder: Path, metrics: Sequence[str]) -> list[Table | Text]:
@@ -180,7 +126,3 @@ def _cell(name: str, value: Any) -> str:
 
 def _short_name(key: str) -> str:
     return key.rpartition(".")[2]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
