@@ -203,8 +203,7 @@ class OptunaSweeper(Sweeper):
         print(f"folder       {display_path(self._folder)}")
         print(f"trials       {self._settings.n_trials}, by {self._settings.sampler}, pruned by {self._settings.pruner}")
         for parameter in self._parameters:
-            when = f"  when {parameter.when[0]}={parameter.when[1]}" if parameter.when else ""
-            print(f"{parameter.name}  {parameter.distribution}{when}")
+            print(f"{parameter.name}  {parameter.distribution}")
 
     def _create(self) -> None:
         settings = self._settings
