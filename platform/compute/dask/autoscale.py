@@ -108,10 +108,6 @@ class WorkerFleet:
             self.any_joined, self._failures = True, 0
         self.connections[name] = worker
 
-    def awaits(self, present: int) -> bool:
-        """Return whether more workers are expected than are present, such as those of queued jobs."""
-        return sum(max(len(self._members(name)) - 1, 1) for name in self.cluster.workers) > present
-
     async def follow(self, tasks: int, workers: "list[WorkerConnection]") -> None:
         """Scale the cluster to its target size; called about once a second, in its loop.
 

@@ -123,11 +123,6 @@ class Dispatcher:
         """Return the number of tasks that no worker has."""
         return sum(batch.remaining for batch in self._batches)
 
-    @property
-    def waits(self) -> bool:
-        """Return whether a task waits for a worker, or a call is unfinished."""
-        return any(batch.waiting for batch in self._batches) or bool(self.placement.open_calls())
-
     # Workers come and go
 
     async def serve(self, worker: WorkerConnection) -> None:

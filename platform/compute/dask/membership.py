@@ -27,7 +27,6 @@ ANSWER_S = 3.5  # a scheduler that does not answer within it, twice, is lost
 MAX_HANDSHAKES = 32  # concurrent; otherwise each would wait for the answers of all
 CANCEL_S = 0.2  # before a task that continues is cancelled again
 STUCK_S = 300.0  # a worker of our own cluster that has been silent for so long is replaced
-REFUSED_S = 30.0  # tasks wait so long for other workers if all present ones are refused
 RETRY_S = 2.0  # before an unreachable worker is tried again
 
 
@@ -54,7 +53,6 @@ class Membership:
         self._seen = 0
         self._watching: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None  # changes the number of workers
-        self._refused_s = 0.0  # time in which tasks waited while all workers were refused
         self._handshakes = asyncio.Semaphore(MAX_HANDSHAKES)
 
     async def open(self, workers: int, timeout_s: float) -> None:
@@ -103,12 +101,6 @@ class Membership:
                     self._known[address] = asyncio.ensure_future(self._join(address))
             for address in set(self._refused) - set(present):
                 del self._refused[address]
-            self._refused_s = self._refused_s + passed_s if self._only_refused(present) else 0.0
-            if self._refused_s > REFUSED_S:
-                address, fault = next(iter(self._refused.items()))
-                remedy = "fix this, and resume the run with run.dir=FOLDER"
-                self._dispatcher.fail(PoolError(f"all remaining workers were rejected: {address} {fault}; {remedy}"))
-                return
             self._give_up_stuck(passed_s)
             self._dispatcher.watch(passed_s)
             self._announce()
@@ -137,12 +129,6 @@ class Membership:
         if self._client.status not in ("running", "newly-created"):
             raise OSError("connection lost")
         return present
-
-    def _only_refused(self, present: Mapping[str, int]) -> bool:
-        """Return whether tasks wait while all workers are refused and no other is expected."""
-        if not present or self._dispatcher.workers or not self._refused.keys() >= present.keys():
-            return False
-        return self._dispatcher.waits and not (self._fleet is not None and self._fleet.awaits(len(present)))
 
     async def _follow(self) -> None:
         """Scale the fleet; a change that takes longer than a tick continues in the background."""

@@ -5,13 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_workers import SETTINGS, Ends, FakeWorker, make_dispatcher, make_object, nobody, turns
+from fake_workers import SETTINGS, Ends, FakeWorker, make_dispatcher, make_object, turns
 from pool_tasks import square
 
 from paddock.algos.pool.protocol import Done, PoolError, TaskTimeout
 from paddock.compute.dask import membership
-from paddock.compute.dask.autoscale import Bounds, WorkerFleet
-from paddock.compute.dask.connection import WorkerConnection
 from paddock.compute.dask.dispatcher import SILENCE_S, Dispatcher
 from paddock.compute.dask.membership import Membership
 
@@ -171,54 +169,6 @@ def test_repeated_silence_requeues_a_task_once() -> None:
     done, waiting = asyncio.run(lose())
     assert (done.value, done.attempts) == ("done", 2)
     assert waiting == [1, 0, 1, 0, 1, 0, 1]
-
-
-@pytest.mark.parametrize("kind", ["task", "call"])
-def test_tasks_end_when_all_workers_are_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As those whose packages were changed while the run went on, and which then were started again."""
-    monkeypatch.setattr(membership, "TICK_S", 0.01)
-    monkeypatch.setattr(membership, "REFUSED_S", 0.1)
-
-    async def watch() -> Done:
-        dispatcher, ends = make_dispatcher(), Ends()
-        first, present, coming = FakeWorker("tcp://a"), {"tcp://a": 1}, list[str]()
-        first.answer["name"] = "a"
-
-        async def ncores() -> dict[str, int]:
-            return present
-
-        async def follow(*_: Any) -> None: ...
-
-        async def welcome(address: str) -> WorkerConnection:
-            if address == first.address:
-                return first
-            raise PoolError("has numpy 1.0, here it is 2.0")
-
-        client: Any = SimpleNamespace(scheduler=SimpleNamespace(ncores=ncores), status="running")
-        cluster = SimpleNamespace(worker_spec={}, workers={"tcp://b": None})
-        fleet: Any = WorkerFleet(cluster, Bounds(1, 1), ended=nobody)
-        fleet.follow = follow
-        fleet.awaits = lambda present: WorkerFleet.awaits(fleet, present - len(coming))
-        members = Membership(client, dispatcher, fleet, (), "nowhere")
-        members._welcome = welcome  # type: ignore[method-assign]
-        await members.open(1, timeout_s=60)
-        present.clear()  # as the scheduler has of a worker that retires, though it ends what it has
-        present["tcp://b"] = 1
-        first.leaving = True
-        begin(kind, dispatcher, ends)
-        await asyncio.sleep(0.3)
-        first.end.set_result(None)
-        coming.append("tcp://c")  # in a queue, for now
-        await asyncio.sleep(0.3)
-        assert dispatcher.failure is None
-        coming.clear()
-        while not ends.done:
-            await asyncio.sleep(0.01)
-        await members.close()
-        return ends.done[0]
-
-    done = asyncio.run(asyncio.wait_for(watch(), 10))
-    assert isinstance(done.error, PoolError) and "tcp://b has numpy 1.0, here it is 2.0; fix this" in str(done.error)
 
 
 def test_a_call_waits_while_all_workers_are_silent() -> None:
