@@ -7,47 +7,30 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .health.installed import Finding, check_import, check_packages, format_error, print_findings
+from .config.build import build
+from .config.command import parse_overrides, run_command
+from .config.compose import compose_sections
+from .health import checks
+from .health.installed import Finding, check_import, check_packages, print_findings
 
 SECTIONS = ("compute", "run", "vec")
 
 
 def main() -> int:
     """Run the command `paddock.doctor`; return 1 if a check fails."""
-
-    def command(arguments: Sequence[str]) -> int:
-        return print_findings(examine(arguments))
-
-    try:
-        from .config.command import run_command
-    except ImportError:  # a dependency such as NumPy is missing
-        command([])
-        return 1
-    return run_command("doctor", command)
+    return run_command("doctor", lambda arguments: print_findings(examine(arguments)))
 
 
 def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     """Run the checks; yield the name and finding of each."""
-    missing = None
-    try:
-        from .config.build import build
-        from .config.command import parse_overrides
-        from .config.compose import compose_sections
-        from .health import checks
-
-        parse_overrides("doctor", arguments, {}, SECTIONS)
-        sections = compose_sections(SECTIONS, arguments)
-        asks_pool = any(argument.startswith("compute") for argument in arguments)
-        pool = build("compute", sections["compute"]) if asks_pool else None
-        servers = build("vec", sections["vec"]) if "vec=remote" in arguments else None
-    except ImportError as error:
-        missing = error
+    parse_overrides("doctor", arguments, {}, SECTIONS)
+    sections = compose_sections(SECTIONS, arguments)
+    asks_pool = any(argument.startswith("compute") for argument in arguments)
+    pool = build("compute", sections["compute"]) if asks_pool else None
+    servers = build("vec", sections["vec"]) if "vec=remote" in arguments else None
     yield "python", Finding("ok", f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}")
     yield "packages", check_packages()
     yield "project", check_import()
-    if missing is not None:
-        yield "the rest", Finding("FAIL", format_error(missing), "install the packages first")
-        return
     yield "disk", checks.check_disk(Path(sections["run"]["root"]))
     yield "native", checks.check_native()
     yield "gpu", checks.check_gpu()

@@ -1,4 +1,4 @@
-"""Checks that need no third-party package: interpreter, installed packages, and the project itself."""
+"""Checks of the installed packages and of the project itself, and how findings are printed."""
 
 import importlib.metadata
 import subprocess
@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from packaging.requirements import Requirement
 
 from .. import CONF, ROOT
 
@@ -38,10 +40,6 @@ def print_findings(findings: Iterable[tuple[str, Finding]]) -> int:
 
 def check_packages(requirements: Sequence[str] | None = None) -> Finding:
     """Check that the required packages are installed in the required versions."""
-    try:
-        from packaging.requirements import Requirement  # comes with several of them
-    except ImportError:
-        return Finding("FAIL", "none is installed", INSTALL)
     every = [Requirement(line) for line in (_required() if requirements is None else requirements)]
     wanted = [one for one in every if one.marker is None or one.marker.evaluate({"extra": ""})]
     wrong = []

@@ -3,8 +3,6 @@
 import importlib.metadata
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -47,14 +45,6 @@ def test_a_failure_sets_the_exit_code(call_command: Main) -> None:
     assert code == 1
     assert line_of(out, "disk").startswith("FAIL disk: /proc/nowhere cannot be written (")
     assert line_of(out, "workers").startswith("FAIL workers: compute.address=tcp://127.0.0.1:1 does not respond")
-
-
-def test_without_any_package_it_says_so() -> None:
-    command = [sys.executable, "-S", "-m", "paddock.doctor"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert line_of(done.stdout, "packages") == f"FAIL packages: none is installed; {installed.INSTALL}"
-    assert line_of(done.stdout, "the rest").startswith("FAIL the rest: ModuleNotFoundError")
 
 
 def test_missing_or_old_packages_fail() -> None:
