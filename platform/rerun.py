@@ -18,7 +18,7 @@ from . import CONF
 from .config.command import Readers, display_path, parse, run_command
 from .config.compose import compose_sections
 from .config.experiment import assemble
-from .runs.folder import INITIAL, check_format, read_config, read_json
+from .runs.folder import INITIAL, read_config, read_json
 from .runs.journal import describe_changes, read_rows
 from .runs.provenance import find_source
 from .runs.trust import add_start_folder_to_path
@@ -54,7 +54,6 @@ def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> 
     """
     run, out = run.absolute(), out.absolute()  # environments may change the working directory
     config = read_config(run)
-    check_format(run)
     add_start_folder_to_path(run)
     config |= {
         "budget": {"iterations": iterations, "steps": config["budget"]["steps"], "minutes": None, "return": None},

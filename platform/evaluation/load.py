@@ -12,7 +12,7 @@ from paddock.envs.vector import Serial
 
 from ..config.experiment import build_algorithm
 from ..runs.checkpoint import CheckpointError, Checkpoints
-from ..runs.folder import check_format, read_config
+from ..runs.folder import read_config
 from ..runs.loop import Progress, restore
 from ..runs.trust import add_start_folder_to_path
 
@@ -47,7 +47,6 @@ def load(run: Path) -> tuple[Any, Progress]:
 def build_on_cpu(run: Path) -> Any:
     """Build the algorithm of a run in its initial state, on the CPU."""
     config = read_config(run, ("algo", "env", "vec"))
-    check_format(run)
     add_start_folder_to_path(run)
     # The run's `vec` may need hardware or servers that are not available here.
     return build_algorithm(_on_cpu(config), SerialPool(), UnsteppedSerial(num_envs=config["vec"].get("num_envs", 1)))

@@ -45,7 +45,7 @@ class CheckpointError(PaddockError):
 
 
 class FormatError(CheckpointError):
-    """A checkpoint or a run folder has another format version."""
+    """A checkpoint has another format version."""
 
 
 class StateMismatch(CheckpointError):
@@ -210,16 +210,11 @@ def _reading(path: Path) -> Iterator[Any]:
         with np.load(path, allow_pickle=False) as archive:
             version = int(archive[VERSION]) if VERSION in archive.files else 0
             if version != FORMAT:
-                raise FormatError(explain_format(str(path), version, None))
+                what = f"{path} has format version {version}, but this Paddock reads version {FORMAT}"
+                raise FormatError(f"{what}; use the Paddock that wrote it (provenance.json)")
             yield archive
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, RuntimeError) as error:
         raise CheckpointError(f"checkpoint {path} is damaged ({type(error).__name__}: {error})") from error
-
-
-def explain_format(what: str, version: Any, paddock: Any) -> str:
-    """Return a message that names the Paddock version able to read a file or folder."""
-    reader = f"Paddock {paddock}" if paddock else "the Paddock that wrote it (provenance.json)"
-    return f"{what} has format version {version}, but this Paddock reads version {FORMAT}; use {reader}"
 
 
 def check_fits(state: Mapping[str, Any], expected: Mapping[str, Any], path: str = "") -> None:

@@ -28,7 +28,7 @@ import yaml
 from paddock.envs.errors import DISK_FULL, IN_USE, ConfigError, PaddockError, closest
 from paddock.envs.process import keep_from_forks
 
-from .checkpoint import FORMAT, FULL, FormatError, State, explain_format, storing, write, write_atomically
+from .checkpoint import FULL, State, storing, write, write_atomically
 from .identity import changed_keys, changed_processors
 from .provenance import find_source, now, write_provenance
 
@@ -86,7 +86,6 @@ class RunFolder:
             FolderError: the folder cannot be written, or holds other files.
             FolderInUse: another process uses it.
             FolderTaken: it must be new, and another process created it.
-            FormatError: it holds a run of another format version.
             ConfigError: it holds a run with another configuration.
         """
         check_usable(path, config, new=new)
@@ -179,7 +178,6 @@ def check_usable(path: Path, config: Mapping[str, Any], *, locked: bool = False,
             raise FolderError(f"run.dir={path} is a file; {remedy}")
         if (path / "config.yaml").exists():
             if _has_results(path):
-                check_format(path)
                 _check_same(path, config)
         elif path.is_dir() and any(child.name not in BEGUN for child in path.iterdir()):
             raise FolderError(f"run.dir={path} is not empty and contains no run; choose an empty or a new folder")
@@ -202,15 +200,6 @@ def free_path(path: Path) -> Path:
     """Return an unused path: this one, or the first free one with a number appended, from 2."""
     numbered = (path.with_name(f"{path.name}-{n}") for n in itertools.count(2))
     return next(one for one in itertools.chain([path], numbered) if not one.exists())
-
-
-def check_format(path: Path) -> None:
-    """Raise FormatError if the run in a folder has another format version."""
-    noted = read_json(path / "provenance.json")
-    if noted and noted.get("format") != FORMAT:
-        version, commit = (noted.get("packages") or {}).get("paddock", ""), noted.get("commit")
-        reader = f"{version} (commit {commit[:12]})" if commit else version
-        raise FormatError(explain_format(str(path), noted.get("format", 0), reader.strip()))
 
 
 def read_end(path: Path) -> str | None:

@@ -17,8 +17,6 @@ from tiny_runs import ITERATIONS, arguments, undisturbed_fixture  # noqa: F401
 
 from paddock.algos.pool.lazy import LazyPool
 from paddock.algos.pool.protocol import PoolError
-from paddock.evaluation.load import load
-from paddock.runs.checkpoint import FORMAT, FormatError
 from paddock.runs.folder import FolderError, RunFolder, read_config
 from paddock.runs.provenance import MAX_NEW_BYTES, find_source
 from paddock.runs.state import is_locked, last_metrics
@@ -109,24 +107,6 @@ def test_run_without_work_makes_way_for_other_settings(tmp_path: Path) -> None:
         assert call_main(*arguments(folder, 2), "algo.strategy.sigma=0.3") == 0
     assert_same_run(run, whole)
     assert "algo.strategy.sigma=0.3" in json.loads((run / "provenance.json").read_text())["command"]
-
-
-def test_run_of_another_format_is_refused_and_names_its_version(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = tmp_path / "run"
-    assert call_main(*arguments(run, 1)) == 0
-    noted = json.loads((run / "provenance.json").read_text())
-    assert noted["format"] == FORMAT
-    noted |= {"format": 0, "packages": {"paddock": "0.0.9"}, "commit": 40 * "a"}
-    (run / "provenance.json").write_text(json.dumps(noted))
-    capsys.readouterr()
-    assert call_main(*arguments(run, 2)) == 2
-    said = f"has format version 0, but this Paddock reads version {FORMAT}; use Paddock 0.0.9 (commit {12 * 'a'})"
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"paddock: {run} {said}"
-    with pytest.raises(FormatError, match=r"use Paddock 0\.0\.9"):
-        load(run)
 
 
 @pytest.mark.parametrize("work", ["metrics.jsonl", "checkpoints/00000001.npz", "initial.npz"])

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...runs.folder import read_json
 from ...runs.units import duration, short
@@ -22,8 +21,6 @@ from .finals import describe_finals
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
-
-Array = NDArray[np.float64]
 
 BLUE, ORANGE = COLORS[0], COLORS[1]
 MOST_PARAMETERS = 14  # in a picture
