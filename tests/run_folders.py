@@ -40,12 +40,12 @@ def write_sweep(folder: Path, trials: int = 3) -> Path:
     folder.mkdir(parents=True)
     objectives = {"eval/return_mean": "maximize"}
     command = "python -m paddock algo=es --multirun algo.rate=0,1"
-    sweep: dict[str, Any] = {"study": "s", "storage": None, "objectives": objectives}
+    sweep: dict[str, Any] = {"study": "s", "objectives": objectives}
     sweep |= {"pruner": "median", "pruner_options": {}, "fixed": ["algo=es"], "command": command}
     sweep |= {"sources": [], "num_envs": None, "parameters": ["algo.kind=a,b", "algo.rate=float"]}
     sweep |= {"n_trials": trials, "finals": 0, "held_out": 0}
     (folder / "sweep.json").write_text(json.dumps(sweep))
-    study = optuna.create_study(study_name="s", storage=open_storage(folder, None), direction="maximize")
+    study = optuna.create_study(study_name="s", storage=open_storage(folder), direction="maximize")
     for k in range(trials):
         study.enqueue_trial({"algo.rate": k / 10, "algo.kind": "a"})
         trial = study.ask()

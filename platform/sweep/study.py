@@ -1,7 +1,7 @@
 """Optuna study of a sweep: settings and storage.
 
-The sweep folder contains the settings (`sweep.json`) and, without a storage URL, the study (`study.journal`).
-Optuna's tools can read it: `optuna trials --storage-class JournalFileStorage --storage FOLDER/study.journal ...`.
+The sweep folder contains the settings (`sweep.json`) and the study (`study.journal`). Optuna's tools can read it:
+`optuna trials --storage-class JournalFileStorage --storage FOLDER/study.journal ...`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from paddock.envs.errors import ConfigError, one_line, require
+from paddock.envs.errors import ConfigError, require
 from paddock.envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveInt, check_fields
 
 from ..runs.checkpoint import write_atomically
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 SETTINGS, JOURNAL = "sweep.json", "study.journal"  # file names in the sweep folder
 DIRECTIONS = ("maximize", "minimize")
 MAX_FINALS = 64
-PASSWORD = re.compile(r"(://[^/:@\s]*):[^@\s]*@")  # password in a URL
 
 
 def parse_objectives(texts: Sequence[str]) -> dict[str, str]:
@@ -52,7 +50,6 @@ class SweepSettings:
     """Sweeper settings, documented in conf/hydra/sweeper/optuna.yaml."""
 
     study: str | None
-    storage: str | None
     n_trials: PositiveInt
     finals: Annotated[int | None, AT_LEAST_ZERO]
     held_out: Annotated[int | None, AT_LEAST_ZERO]
@@ -105,8 +102,7 @@ class SweepSettings:
 class StudySettings:
     """Contents of `sweep.json`."""
 
-    study: str  # study name in the storage
-    storage: str | None  # Optuna storage URL; None for the journal in the sweep folder
+    study: str  # study name in the journal
     objectives: Mapping[str, str]  # metric -> "maximize" or "minimize"
     pruner: str
     pruner_options: Mapping[str, Any]
@@ -135,24 +131,12 @@ class StudySettings:
         write_atomically(folder / SETTINGS, json.dumps(asdict(self), indent=2).encode())
 
 
-def open_storage(folder: Path, url: str | None) -> optuna.storages.BaseStorage:
-    """Open the storage of a sweep: its URL, or the journal in the sweep folder."""
+def open_storage(folder: Path) -> optuna.storages.BaseStorage:
+    """Open the journal in the folder of a sweep."""
     optuna.logging.set_verbosity(logging.ERROR)
-    if url is None:
-        # Symlink locks are atomic on shared file systems and expire if the process is killed.
-        lock: Any = _JournalLock(folder / JOURNAL)
-        return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL), lock))
-    try:
-        return optuna.storages.get_storage(url)
-    except Exception as error:  # the type depends on the database driver, which may be missing
-        safe_url = hide_passwords(url)
-        reason = one_line(error).replace(url, safe_url)
-        raise ConfigError(f"cannot open hydra.sweeper.storage={safe_url} ({reason}); check the URL") from error
-
-
-def hide_passwords(text: str) -> str:
-    """Mask passwords in URLs."""
-    return PASSWORD.sub(r"\1:...@", text)
+    # Symlink locks are atomic on shared file systems and expire if the process is killed.
+    lock: Any = _JournalLock(folder / JOURNAL)
+    return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL), lock))
 
 
 class _JournalLock:
@@ -188,14 +172,14 @@ def open_study(folder: Path, sampler: optuna.samplers.BaseSampler | None = None)
     """Open the study in a sweep folder, with its pruner."""
     settings, journal = StudySettings.read(folder), folder / JOURNAL
     pruner = make_pruner(settings.pruner, settings.pruner_options)
-    if settings.storage is None and not journal.is_file():
+    if not journal.is_file():
         raise FolderError(f"{journal} does not exist yet; wait for the first trial")
     try:
-        storage = open_storage(folder, settings.storage)
-        return optuna.load_study(study_name=settings.study, storage=storage, sampler=sampler, pruner=pruner)
-    except Exception as error:  # the type depends on the database driver; the message may contain a password
-        source = journal if settings.storage is None else "its storage"
-        raise FolderError(f"cannot read the study {settings.study} from {source} ({type(error).__name__})") from error
+        return optuna.load_study(
+            study_name=settings.study, storage=open_storage(folder), sampler=sampler, pruner=pruner
+        )
+    except Exception as error:  # a damaged journal may raise anything
+        raise FolderError(f"cannot read the study {settings.study} from {journal} ({type(error).__name__})") from error
 
 
 def read_trials(folder: str | os.PathLike[str]) -> pl.DataFrame:

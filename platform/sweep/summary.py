@@ -15,7 +15,7 @@ from ..runs.lazy_imports import optuna
 from ..runs.state import RunState
 from ..runs.units import duration
 from .finals import RESULT
-from .study import JOURNAL, StudySettings, hide_passwords
+from .study import JOURNAL, StudySettings
 from .trial import Note
 
 if TYPE_CHECKING:
@@ -52,8 +52,6 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
     where = shlex.quote(display_path(folder))
     print(f"  python -m paddock.status {where}\n  python -m paddock.report {where}")
     storage = f"--storage-class JournalFileStorage --storage {shlex.quote(display_path(folder / JOURNAL))}"
-    if about.storage is not None:
-        storage = f"--storage {shlex.quote(hide_passwords(about.storage))}"
     print(f"  optuna trials {storage} --study-name {shlex.quote(study.study_name)}", flush=True)
 
 

@@ -42,7 +42,6 @@ from .study import (
     SETTINGS,
     StudySettings,
     SweepSettings,
-    hide_passwords,
     open_storage,
     open_study,
     parse_objectives,
@@ -68,7 +67,6 @@ def check_same(before: StudySettings, about: StudySettings, where: str) -> None:
         return {
             "study": one.study,
             "objectives": [f"{direction} {metric}" for metric, direction in one.objectives.items()],
-            "storage": one.storage and hide_passwords(one.storage),
             "arguments": select_relevant(one.fixed),
             NUM_ENVS: one.num_envs,
             "parameters": one.parameters,
@@ -167,10 +165,9 @@ class OptunaSweeper(Sweeper):
             return run()
         except BrokenPipeError:
             raise
-        except (OSError, optuna.exceptions.StorageInternalError) as error:
-            why = getattr(error, "strerror", None) or type(error).__name__
-            remedy = "fix this, then run the same command to resume"
-            raise RunFailed(f"the sweep in {display_path(self._folder)} stopped ({why}); {remedy}") from error
+        except OSError as error:
+            what = f"the sweep in {display_path(self._folder)} stopped ({error.strerror or type(error).__name__})"
+            raise RunFailed(f"{what}; fix this, then run the same command to resume") from error
 
     def _make_name(self, config: DictConfig) -> str:
         """Return a name that identifies the sweep, independent of its folder and number of trials."""
@@ -209,12 +206,11 @@ class OptunaSweeper(Sweeper):
         settings = self._settings
         about = StudySettings(
             study=self._name,
-            storage=settings.storage,
             objectives=parse_objectives(settings.objectives),
             pruner=settings.pruner,
             pruner_options=settings.pruner_options,
             fixed=[item for item in self._fixed if not item.startswith(NOT_PASSED)],
-            command=hide_passwords(format_command(sys.orig_argv)),
+            command=format_command(sys.orig_argv),
             sources=format_source_arguments(self._config.hydra),
             num_envs=None if {"vec", NUM_ENVS} & {one.name for one in self._parameters} else count_envs(self._config),
             parameters=format_parameters(self._parameters),
@@ -228,15 +224,9 @@ class OptunaSweeper(Sweeper):
                 known = (self._folder / SETTINGS).exists()
                 if known:
                     check_same(StudySettings.read(self._folder), about, display_path(self._folder))
-                storage = open_storage(self._folder, settings.storage)
                 directions = [optuna.study.StudyDirection[way.upper()] for way in about.objectives.values()]
-                names: Any = {"storage": storage, "study_name": self._name}
-                study = optuna.create_study(**names, directions=directions, load_if_exists=True)
-                count = len(study.get_trials(deepcopy=False))
-                # The folder records who owns a trial; without it, running trials of other processes would be taken over.
-                elsewhere = settings.storage is not None and not known and count > 0
-                what = f"the runs of study {self._name} are not in {display_path(self._folder)}"
-                require(not elsewhere, f"{what}; set hydra.sweep.dir= to their folder, or another hydra.sweeper.study=")
+                names: Any = {"storage": open_storage(self._folder), "study_name": self._name}
+                optuna.create_study(**names, directions=directions, load_if_exists=True)
                 runs = not known and any(self._folder.glob("[0-9]*/config.yaml"))
                 require(
                     not runs,

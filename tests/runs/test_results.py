@@ -18,7 +18,7 @@ from paddock.envs.errors import ConfigError
 from paddock.runs.folder import FolderError
 from paddock.runs.identity import short_name
 from paddock.runs.results import find_sweeps, read_columns, read_metrics, read_runs
-from paddock.sweep.study import open_study, read_trials
+from paddock.sweep.study import open_storage, open_study, read_trials
 
 
 @pytest.fixture(scope="module")
@@ -229,12 +229,11 @@ def test_a_study_is_read_while_a_trial_is_written(tmp_path: Path) -> None:
 
 def test_several_objectives_bear_the_names_of_their_metrics(tmp_path: Path) -> None:
     objectives = {"eval/return_mean": "maximize", "step": "minimize"}
-    url = f"sqlite:///{tmp_path / 'study.db'}"
-    sweep: dict[str, Any] = {"study": "s", "storage": url, "objectives": objectives}
+    sweep: dict[str, Any] = {"study": "s", "objectives": objectives}
     sweep |= {"pruner": "none", "pruner_options": {}, "fixed": [], "command": "python"}
     sweep |= {"sources": [], "num_envs": None, "parameters": [], "n_trials": 1, "finals": 0, "held_out": 0}
     (tmp_path / "sweep.json").write_text(json.dumps(sweep))
-    study = optuna.create_study(study_name="s", storage=url, directions=["maximize", "minimize"])
+    study = optuna.create_study(study_name="s", storage=open_storage(tmp_path), directions=["maximize", "minimize"])
     study.tell(study.ask(), [3.0, 4.0])
     study.ask()
     frame = read_trials(tmp_path).select("state", "eval/return_mean", "step", "steps", "run")

@@ -10,8 +10,7 @@ from optuna.trial import TrialState
 from run_folders import write_sweep
 from sweep_commands import QUICK, SPACE, SWEEP
 
-from paddock.envs.errors import ConfigError
-from paddock.sweep.study import StudySettings, open_storage, open_study
+from paddock.sweep.study import open_study
 from paddock.sweep.trials import SweepSession
 
 
@@ -97,22 +96,6 @@ def test_folder_holds_one_sweep_whose_bounds_alone_may_change(
     assert call_main(*named, choices, sigma.replace("0.2", "0.3"), "vec.num_envs=3") == 0
 
 
-def test_study_in_a_database_has_one_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = optuna.trial.create_trial(value=1.0)
-    monkeypatch.setattr(SweepSession, "run", lambda self: self._study.add_trial(done))
-    line = [*TINY, *QUICK, *SWEEP, SPACE, "budget.iterations=1", f"hydra.sweeper.storage=sqlite:///{tmp_path}/study.db"]
-    assert call_main(*line) == 0
-    capfd.readouterr()
-    assert call_main(*line, "hydra.sweep.dir=other") == 2
-    err = capfd.readouterr().err
-    assert "are not in other; set hydra.sweep.dir=" in err
-    assert err.count("\n") == 1 and not (tmp_path / "other" / "sweep.json").exists()
-    assert call_main(*line) == 0
-
-
 def test_folder_with_other_runs_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,27 +137,6 @@ def test_study_name_depends_on_what_changes_numbers(
 
     assert name("algo=es", "vec=native") == name("algo=es", "vec.num_envs=16")
     assert name("algo=ppo", "vec=multiprocess") == name("algo=ppo") != name("algo=ppo", "vec.num_envs=16")
-
-
-def test_command_of_a_sweep_is_kept_without_password(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    memory = optuna.storages.InMemoryStorage()
-    monkeypatch.setattr(optuna.storages, "get_storage", lambda url: memory)
-    done = optuna.trial.create_trial(value=1.0)
-    monkeypatch.setattr(SweepSession, "run", lambda self: self._study.add_trial(done))
-    url = "postgresql://me:sec/ret@host/db"
-    assert call_main(*TINY, *QUICK, *SWEEP, SPACE, "budget.iterations=1", f"hydra.sweeper.storage='{url}'") == 0
-    about = StudySettings.read(tmp_path / "sweep")
-    assert about.storage == url and "postgresql://me:...@host/db" in about.command and "sec/ret" not in about.command
-    assert "sec/ret" not in "".join(capfd.readouterr())
-
-
-def test_wrong_storage_is_named_without_password(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot open hydra.sweeper.storage=nosuch://me:\.\.\.@host/db \(") as caught:
-        open_storage(tmp_path, "nosuch://me:secret@host/db")
-    assert "secret" not in str(caught.value)
 
 
 def test_study_with_a_cut_off_last_line_resumes(tmp_path: Path) -> None:

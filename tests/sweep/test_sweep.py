@@ -79,7 +79,6 @@ def test_killed_sweep_resumes_and_loses_nothing(desk: Desk) -> None:
 
 def test_two_processes_share_a_study(desk: Desk) -> None:
     line = [*PACED, SPACE, "budget.iterations=20", "hydra.sweeper.n_trials=3", "hydra.sweeper.pruner=none"]
-    line += [f"hydra.sweeper.storage=sqlite:///{desk.here}/study.db"]
     desk.slow.touch()
     sweeps = [desk.begin(*line, "hydra.sweeper.parallel=1") for _ in range(2)]
     wait_until((desk.sweep / "1").exists)  # of the later one: the other has not come to the end of its first
