@@ -29,7 +29,7 @@ from .evaluation.description import as_plain, describe, describe_moment
 from .evaluation.elites import correct_archive
 from .evaluation.fresh_episodes import MAX_STEPS, check_max_steps, evaluate, fresh_seeds
 from .evaluation.load import load
-from .evaluation.matches import FORMATS, play_matches
+from .evaluation.matches import play_matches
 
 READERS: Readers = {
     "episodes": (int, "an integer >= 1"),
@@ -42,7 +42,7 @@ READERS: Readers = {
     "cell": (int, "the number of a cell"),
     "near": (read_numbers, "comma-separated descriptors"),
     "archive": (read_choice("corrected"), "corrected"),
-    "matrix": (Path, "a file *.json, *.png, *.pdf or *.svg"),
+    "matrix": (Path, "a file *.json"),
     "players": (read_names, "comma-separated players"),
     "workers": (int, "an integer >= 1"),
     "max_steps": (int, "an integer >= 1"),
@@ -98,8 +98,8 @@ def _matches(
     require(not others, f"{named} cannot be combined with matches; remove it")
     require(episodes >= 2 and episodes % 2 == 0, f"episodes={episodes} must be even, half of them on each side")
     check_max_steps(max_steps)
-    named_files = (("matrix", matrix, FORMATS), ("json", json, (".json",)))
-    files = {key: check_output(key, out, suffixes) for key, out, suffixes in named_files if out is not None}
+    named_files = {"matrix": matrix, "json": json}
+    files = {key: check_output(key, out, (".json",)) for key, out in named_files.items() if out is not None}
     algorithm, progress = load(run)
     seeds = fresh_seeds(seed, episodes // 2)
     iteration = int(progress.metrics["iteration"])
@@ -127,7 +127,7 @@ def _matches(
         _print({"": f"deterministic: {', '.join(repeating)}; {same}"})
     print("", *played.table(), "", sep="\n")
     for key, out in files.items():
-        write_output(key, out, played.encode(out.suffix, description))
+        write_output(key, out, dumps(description, indent=2).encode())
         _print({key: display_path(out)})
     _print_speed(played.results.steps, played.results.seconds)
 

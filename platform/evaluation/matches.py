@@ -1,9 +1,8 @@
 """Matches between a run's policies and other players: wins, draws and Elo ratings."""
 
 import itertools
-import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +18,9 @@ from paddock.algos.protocol import LearnsInEnv
 from paddock.envs.errors import ConfigError, require
 
 from ..compute.recipes import Local
-from ..reports.drawing import encode_picture
-from ..reports.plots.matches import draw_points
 from ..runs.folder import finite
 from ..tracking.console import LiveLine
 from .players import MatchPlayer, find_players, is_dotted, players_of
-
-FORMATS = (".json", ".png", ".pdf", ".svg")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,12 +86,6 @@ class Matches:
             **{name: getattr(results, name).tolist() for name in ("wins", "draws")},
             **{name: finite(getattr(results, name).tolist()) for name in ("points", "returns")},
         }
-
-    def encode(self, suffix: str, report: Mapping[str, Any]) -> bytes:
-        """Return the content of a file of one of `FORMATS`; `report` is that of the JSON file."""
-        if suffix == ".json":
-            return json.dumps(report, indent=2).encode()
-        return encode_picture(draw_points(report, ""), suffix)
 
 
 def play_matches(
