@@ -1,6 +1,6 @@
 """Export of policies as ONNX graphs (opset 17), built node by node: preprocessing, network, deterministic action."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from paddock.algos.networks.convolutions import Pixels, Residual
 from paddock.algos.networks.encoders import FlatRows, MultiInputEncoder, NumberColumns
 from paddock.algos.networks.flat import FlatPolicy
 from paddock.algos.networks.heads import LOWEST
-from paddock.algos.networks.inputs import RESERVED_NAMES, Inputs
+from paddock.algos.networks.inputs import Inputs
 from paddock.envs.errors import require
 from paddock.envs.native.networks import Normalizer
 
@@ -36,7 +36,7 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
         ConfigError: the policy has another type or a custom encoder.
     """
     spec = _inputs_of(policy)
-    graph = Graph({*RESERVED_NAMES, *spec.raw_names, *spec.action_names})
+    graph = Graph()
     if not spec.plain:
         shape, dtype = (spec.width,), np.dtype(np.float32)
     inputs = [_value("observation", dtype, *shape)]
@@ -85,28 +85,27 @@ def _inputs_of(policy: Any) -> Inputs:
 
 
 class Graph:
-    """Builder of an ONNX graph."""
+    """Builder of an ONNX graph; its own names begin with a slash, as those of inputs and outputs do not."""
 
-    def __init__(self, reserved: Collection[str]) -> None:
-        self.reserved = reserved
+    def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
 
     def add(self, operator: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
         """Append a node with one output and return the name of the output."""
-        name = name or self._unique_name(f"{operator.lower()}_{len(self.nodes)}")
+        name = name or f"/{operator.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, inputs, [name], **attributes))
         return name
 
     def split(self, value: str, sizes: Sequence[int]) -> list[str]:
         """Split [B, sum(sizes)] into blocks [B, size]."""
-        names = [self._unique_name(f"split_{len(self.nodes)}_{k}") for k in range(len(sizes))]
+        names = [f"/split_{len(self.nodes)}_{k}" for k in range(len(sizes))]
         self.nodes.append(helper.make_node("Split", [value, self.constant(sizes)], names, axis=1))
         return names
 
     def constant(self, values: Any, dtype: Any = None) -> str:
         """Add a constant array; Python integers become int64."""
-        name = self._unique_name(f"constant_{len(self.constants)}")
+        name = f"/constant_{len(self.constants)}"
         array = np.ascontiguousarray(np.asarray(values, dtype))
         self.constants.append(numpy_helper.from_array(array.reshape(np.shape(values)), name))
         return name
@@ -135,11 +134,6 @@ class Graph:
         """Clip to [low, high]."""
         clipped = self.add("Max", value, self.constant(low, dtype))
         return self.add("Min", clipped, self.constant(high, dtype))
-
-    def _unique_name(self, name: str) -> str:
-        while name in self.reserved:
-            name += "_"
-        return name
 
 
 def _add_normalization(graph: Graph, scaling: Normalizer | Weights, dtype: np.dtype[Any]) -> str:
