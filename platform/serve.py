@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-import threading
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,13 @@ from paddock.envs.family import Family
 from .config.build import build, call_checked
 from .config.command import run_command
 from .config.compose import compose_sections
+from .runs.loop import Signals
 
 if TYPE_CHECKING:
     from paddock.envs.remote.server.service import EnvironmentServer
+
+
+POLL_S = 0.2
 
 
 def main() -> int:
@@ -66,17 +70,9 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
 
 def _wait(server: "EnvironmentServer") -> int:
     """Serve until a signal; exit immediately on a second one."""
-    stopped = threading.Event()
-
-    def stop(number: int, frame: Any) -> None:
-        if stopped.is_set():
-            os._exit(128 + number)
-        stopped.set()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        while not stopped.wait(1.0):
-            pass
+    with Signals(lambda number: None) as signals:
+        while signals.caught is None:
+            time.sleep(POLL_S)
         count = len(server.sessions.list())
         message = f"stopping: waiting for the running requests of {count} sessions; Ctrl-C again quits now"
         print(message, file=sys.stderr, flush=True)
@@ -85,9 +81,6 @@ def _wait(server: "EnvironmentServer") -> int:
             return 0
         print("stopped with requests still running", file=sys.stderr, flush=True)
         os._exit(128 + signal.SIGTERM)  # a normal exit would wait for busy environment threads
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":
