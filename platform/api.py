@@ -263,25 +263,15 @@ class Run:
         require(isinstance(spec, EnvSpec), what)
         return spec.make(render_mode)
 
-    def export(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        which: str = "last",
-        of: str | None = None,
-        niche: int | None = None,
-        agent: int | None = None,
-        cell: int | None = None,
-        near: Sequence[float] | float | None = None,
-    ) -> "Export":
-        """Write the policy as an ONNX file, as `python -m paddock.export` does.
+    def export(self, path: str | os.PathLike[str], **options: Any) -> "Export":
+        """Write the policy that `policy` returns with the same options as an ONNX file.
 
         Raises:
             PaddockError: there is no such policy, a package is missing, or the file cannot be written.
         """
         from .export import export  # slow to import
 
-        return export(self.path, Path(path), which=which, of=of, niche=niche, agent=agent, cell=cell, near=near)
+        return export(self.path, Path(path), **options)
 
 
 class _SecondSignal(KeyboardInterrupt):
