@@ -54,22 +54,18 @@ def interval(
     return _central(_resampled(statistic, [scores], _generator(seed), resamples))
 
 
-def performance_profile(
-    scores: ArrayLike, thresholds: ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES
-) -> tuple[Array, Array, Array]:
+def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> tuple[Array, Array, Array]:
     """Return the share of runs, over all tasks, that score above each threshold, with its interval.
 
     Args:
         scores: [R, N].
         thresholds: [K].
-        seed: of the resampling.
-        resamples: number of bootstrap samples.
 
     Returns:
         (share, low, high), [K] each.
     """
     above = np.asarray(scores)[None] > np.asarray(thresholds)[:, None, None]
-    return mean(above), *interval(above, mean, seed=seed, resamples=resamples)
+    return mean(above), *interval(above, mean)
 
 
 def improvement(x: ArrayLike, y: ArrayLike) -> Array:
@@ -83,9 +79,7 @@ def improvement(x: ArrayLike, y: ArrayLike) -> Array:
     return np.mean(wins / (x.shape[-2] * y.shape[-2]), axis=-1)
 
 
-def improvement_interval(
-    x: ArrayLike, y: ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES
-) -> tuple[float, float]:
+def improvement_interval(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> tuple[float, float]:
     """Return a percentile interval of `improvement` for X [R, N] and Y [S, N], resampling runs within each task.
 
     Returns:
@@ -94,16 +88,14 @@ def improvement_interval(
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     if min(len(x), len(y)) < 2:
         return np.nan, np.nan
-    low, high = _central(_resampled(improvement, [x, y], _generator(seed), resamples))
+    low, high = _central(_resampled(improvement, [x, y], _generator(seed), RESAMPLES))
     return float(low), float(high)
 
 
-def mean_improvement_interval(
-    tasks: Sequence[tuple[Array, Array]], *, seed: int = 0, resamples: int = RESAMPLES
-) -> tuple[float, float]:
+def mean_improvement_interval(tasks: Sequence[tuple[Array, Array]]) -> tuple[float, float]:
     """Return the interval of `improvement`, averaged over tasks with scores ([R], [S]) of X and Y."""
-    generator = _generator(seed)
-    values = [_resampled(improvement, [x[:, None], y[:, None]], generator, resamples) for x, y in tasks]
+    generator = _generator(0)
+    values = [_resampled(improvement, [x[:, None], y[:, None]], generator, RESAMPLES) for x, y in tasks]
     low, high = _central(np.mean(values, axis=0))
     return float(low), float(high)
 
