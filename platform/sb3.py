@@ -3,7 +3,7 @@
 model = PPO("MlpPolicy", VecEnv(paddock.emulate_vector("package:Name-v0", 8)))
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 from paddock.envs.emulation.envs import FlatVectorEnv
 from paddock.envs.errors import require
 from paddock.envs.vector.contract import EnvError
+from paddock.envs.vector.infos import split_infos
 
 
 class VecEnv(vec_env.VecEnv):
@@ -90,14 +91,3 @@ class VecEnv(vec_env.VecEnv):
     def env_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
         """Return whether environments have a wrapper: only Monitor, whose statistics are always in the infos."""
         return [wrapper_class is Monitor for _ in self._get_indices(indices)]
-
-
-def split_infos(infos: Mapping[str, Any], rows: int) -> list[dict[str, Any]]:
-    """Return one info per row, given the infos of a Gymnasium vector environment."""
-    each: list[dict[str, Any]] = [{} for _ in range(rows)]
-    for key, value in infos.items():
-        if f"_{key}" in infos:
-            column = split_infos(value, rows) if isinstance(value, Mapping) else value
-            for i in np.flatnonzero(infos[f"_{key}"]).tolist():
-                each[i][key] = column[i]
-    return each

@@ -13,6 +13,7 @@ from paddock.envs.errors import require
 from paddock.envs.multiagent.env import ByAgent, Step
 from paddock.envs.vector.buffers import WriteError, buffer_of
 from paddock.envs.vector.contract import VectorMisuse
+from paddock.envs.vector.infos import split_infos
 from paddock.envs.vector.remote import check_single_server, make_endpoint
 from paddock.envs.vector.storage import allocate
 
@@ -166,10 +167,10 @@ class RemoteParallelEnv:
         return np.array([self.possible_agents.index(agent) for agent in agents], np.intp)
 
     def _read_infos(self, infos: Mapping[str, Any], agents: Sequence[str]) -> dict[str, dict[str, Any]]:
-        own_infos = {key: value for key, value in infos.items() if key not in BESIDE}
+        each = split_infos({key: value for key, value in infos.items() if key not in BESIDE}, len(self.possible_agents))
         by_agent = {}
         for agent in agents:
-            own = _read_info(own_infos, self.possible_agents.index(agent))
+            own = each[self.possible_agents.index(agent)]
             last = own.pop("final_info", {})
             last.pop("episode", None)
             by_agent[agent] = own | last
@@ -190,18 +191,3 @@ class RemoteParallelEnv:
             what = f"step: the action of {agent} has {refused.cause}; pass one of {self.action_space(agent)}"
             raise VectorMisuse(what) from None
         return rows
-
-
-def _read_info(infos: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """Return one row's info from a vector's infos."""
-    found: dict[str, Any] = {}
-    masks = {f"_{key}" for key in infos}
-    for key, value in infos.items():
-        if key in masks or (f"_{key}" in infos and not infos[f"_{key}"][row]):
-            continue
-        if isinstance(value, dict):
-            found[key] = _read_info(value, row)
-        else:
-            one = value[row]
-            found[key] = one.item() if isinstance(one, np.bool_ | np.int64 | np.float64) else one
-    return found

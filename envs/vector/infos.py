@@ -31,6 +31,18 @@ def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) -
         _mask(infos, key, rows)[row] = True
 
 
+def split_infos(infos: Mapping[str, Any], rows: int) -> list[dict[str, Any]]:
+    """Return the info of each row."""
+    each: list[dict[str, Any]] = [{} for _ in range(rows)]
+    for key, value in infos.items():
+        if f"_{key}" in infos:
+            column = split_infos(value, rows) if isinstance(value, Mapping) else value
+            for i in np.flatnonzero(infos[f"_{key}"]).tolist():
+                one = column[i]
+                each[i][key] = one.item() if isinstance(one, np.bool_ | np.int64 | np.float64) else one
+    return each
+
+
 def read_numbers(infos: Mapping[str, Any], names: Sequence[str], row: int) -> list[float]:
     """Return numbers of one row's info by dotted keys; raise EnvError if one is missing or not a number."""
     return [_read_number(infos, name, row) for name in names]
