@@ -24,6 +24,7 @@ COMPARED: tuple[str, ...] = (
     "bounds",
     "without",
     "agents",
+    "agent_id_feature",
 )
 LONG = 100_000  # time limit of environments that have none
 
@@ -41,7 +42,6 @@ class Offer:
     limit: int | None  # steps after which episodes are truncated; None: unknown
     capacity: int  # number of environments
     free: int  # number of environments not in use
-    most: int  # largest number of environments per session
 
     @classmethod
     def read(cls, address: str, description: dict[str, Any]) -> "Offer":
@@ -82,13 +82,10 @@ class Offer:
             picked.append(replace(role, agents=own, seats=tuple(map(chosen.index, own))))
         return tuple(role for role in picked if role.agents)
 
-    def check_serves(self, spec: EnvSpec, agents: Sequence[str] | None = None, *, joint: bool = False) -> None:
+    def check_serves(self, spec: EnvSpec, agents: Sequence[str] | None = None) -> None:
         """Raise ConfigError unless this is a recipe's environment, or the recipe accepts any.
 
-        Args:
-            spec: the recipe.
-            agents: agents of a joint environment that are requested; None: all.
-            joint: the environments are joint.
+        `agents` are those of a joint environment that are requested; None: all.
         """
         if agents is not None:
             require(self.seats > 1, f"vec.agents: {self.environment['id']} has one agent; remove vec.world")
@@ -96,12 +93,10 @@ class Offer:
                 spec.id == FACTORY_ID,
                 f"vec.agents must be agents of the environment at vec.address={self.address}; use env=remote",
             )
-        key, has_feature = "algo.agent_id_feature=true", self.environment.get("agent_id_feature", False)
-        require(not (spec.agent_id_feature and joint), f"{key} is not supported with vec.world; set it to false")
         if spec.id in (REMOTE_ID, FACTORY_ID):
-            already = f"{key}: the environment at vec.address={self.address} adds it already"
-            require(not (spec.agent_id_feature and has_feature), f"{already}; set it to false")
-            both = replace(spec, agent_id_feature=False).roles, self.pick_roles(agents)
+            what = "algo.agent_id_feature=true is not applied to a server's environment"
+            require(not spec.agent_id_feature, f"{what}; start the server with +env.agent_id_feature=true instead")
+            both = spec.roles, self.pick_roles(agents)
             own, theirs = ([(role.seats, role.observations) for role in roles] for roles in both)
             require(own == theirs, f"env={spec.id} uses another server than vec.address={self.address}; use the same")
             wrappers, limit = "env.wrappers", "env.max_episode_steps"
@@ -111,8 +106,6 @@ class Offer:
             remedy = f"remove it, and start the server with env.max_episode_steps={own_limit}"
             require(own_limit in (None, LONG, *served), f"{what}; {remedy}")
             return
-        remedy = "set algo.agent_id_feature=true, or start the server with env.agent_id_feature=false"
-        require(spec.agent_id_feature or not has_feature, f"vec.address={self.address} adds agent ids; {remedy}")
         own_fields = decode(encode(spec.fields))
         for key in COMPARED:
             own_value, value = own_fields.get(key), self.environment.get(key)
@@ -125,17 +118,10 @@ class Offer:
         limits = {spec.max_episode_steps, self.environment.get("max_episode_steps")}
         return limits == {None, LONG} or (self.limit is not None and self.limit == spec.made.limit)
 
-    def check_capacity(self, num_envs: int, joint: bool) -> None:
-        """Raise ConfigError if a client may not have `num_envs` environments; joint ones have a session each."""
-        most = self.capacity if joint else self.most
-        what = f"vec.num_envs: {num_envs} environments are more than the {most} that a client may have"
-        remedy = "request fewer, or start the server with a larger vec.num_envs"
-        require(num_envs <= most, f"{what} at vec.address={self.address}; {remedy}")
-
-    def arguments(self, spec: EnvSpec) -> dict[str, Any]:
-        """Return the arguments of Open: `agent_id_feature`, if it differs from the offer."""
-        needed = spec.agent_id_feature and not self.environment.get("agent_id_feature")
-        return {"agent_id_feature": True} if needed else {}
+    def check_capacity(self, num_envs: int) -> None:
+        """Raise ConfigError if the server has less than `num_envs` environments."""
+        what = f"vec.num_envs: {num_envs} environments are more than the {self.capacity} at vec.address={self.address}"
+        require(num_envs <= self.capacity, f"{what}; request fewer, or start the server with a larger vec.num_envs")
 
     def check_same(self, other: "Offer") -> None:
         """Raise ConfigError unless another server offers the same environment."""

@@ -50,10 +50,10 @@ class Remote(Vec):
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`; asks the servers for the environment and their capacity."""
         offers = self.endpoint().offers()
-        offers[0].check_serves(spec, self.agents, joint=self.world is not None)
+        offers[0].check_serves(spec, self.agents)
         shares = [self.num_envs * k // len(offers) for k in range(len(offers) + 1)]
         for offer, (start, stop) in zip(offers, itertools.pairwise(shares), strict=True):
-            offer.check_capacity(stop - start, self.world is not None)
+            offer.check_capacity(stop - start)
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> VectorEnv:
         """Open sessions at the servers; see `Vec.make`."""

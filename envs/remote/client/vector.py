@@ -28,7 +28,7 @@ from paddock.envs.vector.contract import (
     describe,
     read_episodes,
 )
-from paddock.envs.vector.storage import Layouts, RowIndex, numbers
+from paddock.envs.vector.storage import RowIndex, numbers
 from paddock.envs.vector.table import NEW, SENT, Arrays, Lives, Table, envs_of
 
 
@@ -62,13 +62,9 @@ class RemoteVectorEnv(VectorEnv):
         """
         self._connections = []
         offers, joint = endpoint.offers(), worlds is not None
-        arguments: dict[str, Any] = {}
         if spec is not None:
-            offers[0].check_serves(spec, agents, joint=joint)
-            arguments = offers[0].arguments(spec)
+            offers[0].check_serves(spec, agents)
         layouts = offers[0].layouts(agents)
-        if spec is not None and "agent_id_feature" in arguments:
-            layouts = Layouts.of_roles(spec.roles)
         rows_in_all = self.batch_size = num_envs * layouts.seats
         rendering = SimpleNamespace(metadata=offers[0].metadata, render_mode=None)
         describe(self, rendering, layouts, rows_in_all, autoreset)
@@ -85,8 +81,9 @@ class RemoteVectorEnv(VectorEnv):
         try:
             for k in range(count):
                 at, rows = k * len(offers) // count, slice(bounds[k], bounds[k + 1])
-                asked = arguments if worlds is None else {"world": worlds[k], "agents": list(layouts.agents)}
-                asked = asked | {"groups": count_groups(rows, rows_in_all, groups)}
+                asked: dict[str, Any] = {"groups": count_groups(rows, rows_in_all, groups)}
+                if worlds is not None:
+                    asked |= {"world": worlds[k], "agents": list(layouts.agents)}
                 if rows.start < rows.stop:
                     journal = OrderJournal(rows.stop - rows.start, journal_mb * 1e6 / count, layouts.seats)
                     known, seats = tuple(array[rows] for array in compared), layouts.seats

@@ -145,7 +145,7 @@ class EnvironmentServer:
             what = f"the client uses protocol {protocol}, this server {PROTOCOL}"
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{what}; install the same version of paddock")
         capacity, free = self.sessions.capacity, self.sessions.capacity - self.sessions.rows
-        return {**self._offer, "capacity": capacity, "free": free, "most": self.sessions.most}
+        return {**self._offer, "capacity": capacity, "free": free}
 
     def _open(self, asked: dict[str, Any], context: Any) -> dict[str, Any]:
         try:

@@ -32,7 +32,6 @@ class Sessions:
 
     Attributes:
         capacity: number of environments.
-        most: largest number of environments per session.
         rows: environments in use or reserved.
     """
 
@@ -42,7 +41,6 @@ class Sessions:
         """Start without sessions, with a capacity of `vec.num_envs`; `stopping` refuses new sessions once it is set."""
         self._spec, self._vec, self._layouts, self._settings = spec, vec, layouts, settings
         self.capacity = vec.num_envs
-        self.most = min(self.capacity, settings.max_envs_per_session or self.capacity)
         self._sessions: dict[str, Session] = {}
         self.rows = self._count = 0  # number of sessions, open or reserved
         self._lock = threading.Lock()
@@ -65,7 +63,7 @@ class Sessions:
         """
         try:
             num_envs, mode = int(asked["num_envs"]), AutoresetMode[asked["autoreset"]]
-            groups, agent_id_feature = int(asked.get("groups", 1)), bool(asked.get("agent_id_feature", False))
+            groups = int(asked.get("groups", 1))
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"invalid request of a session: {error!r}") from None
         require(min(num_envs, groups) >= 1, f"num_envs={num_envs} and groups={groups} must be >= 1")
@@ -75,15 +73,11 @@ class Sessions:
         with self._lock:
             self._reserve(rows, sessions=1)
         try:
-            spec, layouts = self._spec, self._layouts
-            if agent_id_feature:
-                spec = dataclasses.replace(spec, agent_id_feature=True)
-                layouts = Layouts.of_seats(spec, spec.made.seats)
             if world is None:
-                venv = self._make(spec, num_envs, mode, groups)
+                venv = self._make(num_envs, mode, groups)
             else:
                 venv = self._join(world, asked.get("agents") or [], mode)
-            session = Session(venv, spec, layouts, self._settings.infos == "all")
+            session = Session(venv, self._spec, self._layouts, self._settings.infos == "all")
         except BaseException:
             with self._lock:
                 self.rows -= rows
@@ -139,8 +133,8 @@ class Sessions:
         most = self._settings.max_sessions
         if self._stopping.is_set():
             raise Unavailable("the server is shutting down")
-        what = f"vec.num_envs={num_envs} is more than the {self.most} environments that a session may have here"
-        require(num_envs <= self.most, f"{what}; request fewer, or start the server with a larger vec.num_envs")
+        what = f"vec.num_envs={num_envs} is more than the {self.capacity} environments of the server"
+        require(num_envs <= self.capacity, f"{what}; request fewer, or start the server with a larger vec.num_envs")
         if self.rows + num_envs > self.capacity or self._count + sessions > most:
             used = f"{self.rows} of {self.capacity} environments and {self._count} of {most} sessions are in use"
             raise Unavailable(f"{used}, but {num_envs} more environments were requested")
@@ -177,7 +171,7 @@ class Sessions:
             made = self._joint[name]
         if is_first:
             try:
-                made.set_result(JointEnv(name, self._make(self._spec, 1, AutoresetMode.DISABLED), self._layouts))
+                made.set_result(JointEnv(name, self._make(1, AutoresetMode.DISABLED), self._layouts))
             except BaseException as error:
                 with self._lock:
                     self.rows -= 1
@@ -190,12 +184,12 @@ class Sessions:
         attached = [one.venv for one in self.list() if one.is_attached and isinstance(one.venv, JointVectorEnv)]
         return not any(venv.joint.name == world and set(venv.agents) & set(agents) for venv in attached)
 
-    def _make(self, spec: EnvSpec, num_envs: int, autoreset: AutoresetMode, groups: int = 1) -> VectorEnv:
+    def _make(self, num_envs: int, autoreset: AutoresetMode, groups: int = 1) -> VectorEnv:
         changes: dict[str, Any] = {"num_envs": num_envs}
         if isinstance(self._vec, Multiprocess):
             changes |= {"workers": largest_divisor(num_envs, self._vec.processes), "batch_size": None}
         return in_groups(dataclasses.replace(self._vec, **changes), groups).make(
-            spec, autoreset=autoreset, copy=False, packed=True
+            self._spec, autoreset=autoreset, copy=False, packed=True
         )
 
     def _end_expired(self) -> None:

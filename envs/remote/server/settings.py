@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from paddock.envs.ranges import AT_LEAST_ONE, POSITIVE, Range, check_fields
+from paddock.envs.ranges import POSITIVE, Range, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,6 @@ class ServerSettings:
     tls: Mapping[str, str | None]
     insecure: bool
     max_sessions: Annotated[int, Range("must be between 1 and 1000", low=1, high=1000)]
-    max_envs_per_session: Annotated[int | None, AT_LEAST_ONE]
     lease_s: Annotated[float, POSITIVE]
     drain_s: Annotated[float, Range("must be between 0 and 86400, a day", low=0, high=86400)]
     infos: Literal["all", "none"]

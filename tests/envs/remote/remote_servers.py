@@ -35,7 +35,6 @@ def settings(**changes: Any) -> ServerSettings:
     given |= {
         "address_file": None,
         "max_sessions": 8,
-        "max_envs_per_session": None,
         "lease_s": 60.0,
         "drain_s": 5.0,
         "infos": "all",

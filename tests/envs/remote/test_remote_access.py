@@ -44,7 +44,7 @@ from paddock.health import server as health  # noqa: E402
 
 
 def test_there_is_room_for_so_many_and_health_answers_all_the_same(serve: Any) -> None:
-    server = serve(COUNTING, max_sessions=3, max_envs_per_session=4)
+    server = serve(COUNTING, max_sessions=3)
     raws = [Raw(server) for _ in range(3)]
     channels = [raw.attach() for raw in [*raws, *raws, *raws]]
     for _ in range(20):
@@ -52,8 +52,8 @@ def test_there_is_room_for_so_many_and_health_answers_all_the_same(serve: Any) -
             endpoint.ConnectionLost, match=r"EXHAUSTED: 6 of 12 environments and 3 of 3 sessions are in use"
         ):
             Raw(server)
-    with pytest.raises(ConfigError, match=r"vec.num_envs=6 is more than the 4 environments that a session may have"):
-        remote(server.address).make(COUNTING)
+    with pytest.raises(ConfigError, match=r"vec.num_envs=13 is more than the 12 environments of the server"):
+        remote(server.address, num_envs=13).make(COUNTING)
     with security.connect(server.address, None, {}) as channel:
         assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=5) == b"\x08\x01"
     for channel in channels:

@@ -157,8 +157,8 @@ def test_one_agent_and_several_have_a_class_each(serve: Any) -> None:
 PPO = ["algo=ppo", "algo.num_steps=16", "algo.minibatch_size=32", "algo.epochs=1", "algo.eval_every_iterations=2"]
 SEATED = "algo.agent_id_feature=true"
 RUNS = {
-    "seats in a Dict": ("tictactoe", [*PPO, SEATED]),
-    "seats of ES": ("relay", ["algo=es", "algo.population=4", SEATED]),
+    "seats in a Dict": ("tictactoe", PPO),
+    "seats of ES": ("relay", ["algo=es", "algo.population=4"]),
 }
 
 
@@ -166,33 +166,26 @@ RUNS = {
 def test_a_run_in_worlds_has_the_same_bytes_at_a_server(serve: Any, tmp_path: Path, kind: str) -> None:
     env, run = RUNS[kind]
     run = [*run, "vec.num_envs=2", "budget.iterations=2", "compute=serial", "algo.eval_episodes=2"]
-    there = ["vec=remote", f"vec.address={serve(EnvSpec(**paddock.defaults(f'env={env}'))).address}"]
-    ways = {"serial": [f"env={env}", "vec=serial"], "named": [f"env={env}", *there], "any": ["env=remote", *there]}
+    served = replace(EnvSpec(**paddock.defaults(f"env={env}")), agent_id_feature=True)
+    there = ["vec=remote", f"vec.address={serve(served).address}"]
+    ways = {"serial": [f"env={env}", SEATED, "vec=serial"], "named": [f"env={env}", SEATED, *there]}
+    ways["any"] = ["env=remote", *there]
     for name, way in ways.items():
         assert call_main(*run, *way, f"run.dir={tmp_path / name}") == 0
     assert len({(tmp_path / name / "metrics.jsonl").read_bytes() for name in ways}) == 1
 
 
-def test_seats_that_cannot_be_told_are_refused(serve: Any) -> None:
+def test_agent_ids_are_added_by_the_server(serve: Any) -> None:
     spec = WORLDS["roles"]
-    plain, telling = serve(spec).address, serve(replace(spec, agent_id_feature=True)).address
-    here = {
-        address: env_spec("paddock.envs.remote.single:make", kwargs={"address": address})
-        for address in (plain, telling)
-    }
-    for address, recipe, joint, said in (
-        (
-            plain,
-            replace(here[plain], agent_id_feature=True),
-            "game",
-            "is not supported with vec.world; set it to false",
-        ),
-        (telling, replace(here[telling], agent_id_feature=True), None, "adds it already; set it to false"),
-        (telling, spec, None, "adds agent ids; set algo.agent_id_feature=true"),
+    with_ids = replace(spec, agent_id_feature=True)
+    plain, telling = serve(spec).address, serve(with_ids).address
+    here = env_spec("paddock.envs.remote.single:make", kwargs={"address": telling})
+    for address, recipe, said in (
+        (telling, replace(here, agent_id_feature=True), "start the server with .env.agent_id_feature=true"),
+        (telling, spec, "env.agent_id_feature=None here, and True at"),
+        (plain, with_ids, "env.agent_id_feature=True here, and None at"),
     ):
         with pytest.raises(ConfigError, match=said):
-            remote(address, world=joint).check(recipe)
-        with pytest.raises(ConfigError, match=said):
-            remote(address, world=joint).make(recipe)
-    remote(telling).check(here[telling])
-    remote(telling).check(replace(spec, agent_id_feature=True))
+            remote(address).check(recipe)
+    remote(telling).check(here)
+    remote(telling).check(with_ids)
