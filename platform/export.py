@@ -14,12 +14,10 @@ import numpy as np
 
 from paddock.envs.errors import ConfigError, install, require
 
+from .api import Run
 from .config.command import Readers, check_output, parse, read_numbers, run_command, write_output
-from .evaluation.elites import find_elite
-from .evaluation.load import load
-from .evaluation.policy import find_member
-from .evaluation.target import find_env, find_policy, find_target
 from .runs.folder import read_config
+from .runs.identity import algorithm_name
 
 READERS: Readers = {
     "which": (str, "last or best"),
@@ -47,41 +45,25 @@ def main() -> int:
     return run_command("export", _command)
 
 
-def export(
-    run: Path,
-    path: Path,
-    *,
-    which: str = "last",
-    of: str | None = None,
-    niche: int | None = None,
-    agent: int | None = None,
-    cell: int | None = None,
-    near: Sequence[float] | float | None = None,
-) -> Export:
-    """Export the policy of a run's newest checkpoint to ONNX.
-
-    The arguments are those of `python -m paddock.export`; the run's folder is only read.
+def export(run: Path, path: Path, **options: Any) -> Export:
+    """Export the policy that `Run.policy` returns with the same options to ONNX.
 
     Raises:
         PaddockError: there is no such policy, a package is missing, or the file cannot be written.
     """
     check_output("FILE", path, (".onnx",))
-    read_config(run)  # check the folder before the packages
+    config = read_config(run)  # check the folder before the packages
     graphs = _import("onnx", "paddock.algos.networks.onnx_graph")
-    algorithm, progress = load(run)
-    target = find_target(algorithm, run, niche, agent)
-    policy, iteration = find_policy(algorithm, run, which, target, progress, find_elite(algorithm, run, cell, near))
-    spec = find_env(algorithm, run, target)
-    notes = {"environment": spec.id, "algorithm": type(algorithm).__name__, "iteration": str(iteration)}
-    member, layout, _ = find_member(policy, spec, of)
-    shape: Any = layout.space.shape
-    model = graphs.build_model(member, tuple(shape or ()), np.dtype(layout.row.base), notes)
+    chosen = Run(run).policy(**options)
+    notes = {"environment": chosen.env.id, "algorithm": algorithm_name(config), "iteration": str(chosen.iteration)}
+    shape: Any = chosen.layout.space.shape
+    model = graphs.build_model(chosen.policy, tuple(shape or ()), np.dtype(chosen.layout.row.base), notes)
     content = model.SerializeToString()
     write_output("FILE", path, content)
     inputs, outputs = (
         {value.name: _describe(value) for value in values} for values in (model.graph.input, model.graph.output)
     )
-    return Export(path, iteration, inputs, outputs, len(content))
+    return Export(path, chosen.iteration, inputs, outputs, len(content))
 
 
 def _import(package: str, module: str) -> Any:

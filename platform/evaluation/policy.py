@@ -32,6 +32,8 @@ class TrainedPolicy:
         observation_space: of one observation, after the environment's wrappers.
         action_space: of one action, before the environment's wrappers.
         iteration: iteration of the run that the policy is from.
+        layout: of one observation in a row of bytes.
+        env: the environment's recipe.
     """
 
     def __init__(self, policy: Any, env: EnvSpec, iteration: int, of: str | None = None) -> None:
@@ -40,11 +42,11 @@ class TrainedPolicy:
         Raises:
             ConfigError: the name is unknown, or missing although the run has several policies.
         """
-        policy, self._layout, self.action_space = find_member(policy, env, of)
-        self.observation_space = env.raw_spaces[0] if env.seats == 1 else self._layout.space
+        policy, self.layout, self.action_space = find_member(policy, env, of)
+        self.observation_space = env.raw_spaces[0] if env.seats == 1 else self.layout.space
         self.iteration = iteration
         self.policy = policy
-        self._env = env
+        self.env = env
         self._own = np.random.default_rng()
         self._sampler: tuple[np.random.Generator, Any] | None = None  # the last generator, and a policy that uses it
 
@@ -55,7 +57,7 @@ class TrainedPolicy:
     @functools.cached_property
     def recurrent(self) -> bool:
         """Return whether the policy has a state, so that its actions depend on earlier observations."""
-        _, _, state = self.policy.act(blank_row(self._layout), None)
+        _, _, state = self.policy.act(blank_row(self.layout), None)
         return np.size(state) > 0 if state is not None else False
 
     def act(self, observation: Any, *, deterministic: bool = True, seed: Seed = None) -> Any:
@@ -95,7 +97,7 @@ class TrainedPolicy:
         policy = self.policy if deterministic else self._sampling_policy(seed)
         actions, _, state = policy.act(rows, state)
         if actions.dtype.kind == "V":
-            layout = self._env.lay_out_actions(self.action_space)
+            layout = self.env.lay_out_actions(self.action_space)
             return (layout.reader(actions)(0) if alone else layout.batch(actions)), state
         return (actions[0] if alone else actions), state
 
@@ -111,7 +113,7 @@ class TrainedPolicy:
 
     def _rows(self, observation: Any) -> tuple[NDArray[Any], bool]:
         """Return observations [B, *shape] as the policy takes them, and whether there is just one."""
-        layout = self._layout
+        layout = self.layout
         read, batch = read_observation(self.observation_space, observation)
         if layout.plain:
             return (read if batch is not None else read[None]), batch is None
