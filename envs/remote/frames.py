@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from paddock.envs.remote.values import DecodeError, decode, encode
 from paddock.envs.vector.storage import RowIndex
 
-PROTOCOL = 11  # version, equal on both sides
+PROTOCOL = 12  # version, equal on both sides
 PREFIX = struct.Struct("<BBxxI")
 QUIET = 1  # flag of a replayed order, whose outcome is not sent
 MAX_OPTIONS = 1 << 19  # bytes of a reset's options
