@@ -14,7 +14,6 @@ import numpy as np
 
 from paddock.algos.common.divergence import OBSERVATION_REMEDY
 from paddock.algos.common.interrupts import Interrupted, Interrupts, Unfinished
-from paddock.algos.common.keys import Stream, keyed_generator
 from paddock.algos.common.timing import Clock, worker_times
 from paddock.algos.evolution.generation import (
     PairsPerTask,
@@ -27,13 +26,16 @@ from paddock.algos.evolution.generation import (
     training_metrics,
     update,
 )
+from paddock.algos.evolution.networks import initial_parameters, make_network, make_policy
 from paddock.algos.evolution.population import EpisodeCap, Problem, play_members
 from paddock.algos.evolution.strategies.protocol import StrategySettings, restored, state_of
 from paddock.algos.learning.episodes import Moments
 from paddock.algos.learning.flow import run_job
-from paddock.algos.networks.flat import MLP, Activation, FlatPolicy, HiddenSizes, as_sizes
+from paddock.algos.networks.actor import ActorPolicy
+from paddock.algos.networks.architecture import EncoderChoice
+from paddock.algos.networks.flat import Activation, FlatPolicy, HiddenSizes
 from paddock.algos.networks.initial import Initial, InitialPolicy
-from paddock.algos.networks.inputs import spaces_of, with_agent_ids
+from paddock.algos.networks.inputs import with_agent_ids
 from paddock.algos.pool.protocol import Pool
 from paddock.envs.errors import require
 from paddock.envs.native.networks import Normalizer
@@ -56,8 +58,11 @@ class ES:
     seed: int
     population: PopulationSize
     strategy: StrategySettings
+    encoder: EncoderChoice
+    custom_encoder: Mapping[str, Any] | None
     hidden_sizes: HiddenSizes
     activation: Activation
+    lstm: bool
     agent_id_feature: bool
     initial_std: NonNegativeFloat
     episodes_per_member: PositiveInt
@@ -83,22 +88,21 @@ class ES:
         self._check()
         self.env = with_agent_ids(self.env, self.agent_id_feature)
         self.vec.check(self.env)
-        mlp = MLP.for_spaces(*spaces_of(self.env), as_sizes(self.hidden_sizes), self.activation)
-        size = mlp.num_parameters
+        network = make_network(self)
         self.problem = Problem(
             env=self.env,
             vec=self.vec,
-            mlp=mlp,
+            network=network,
             seed=self.seed,
             episodes_per_member=self.episodes_per_member,
             episode_cap=self.episode_cap,
             eval_max_steps=self.eval_max_steps,
             observation_sampling=self.observation_sampling if self.normalize_observations else 0.0,
         )
-        initial = keyed_generator(self.seed, Stream.INITIAL).standard_normal(size)
-        self.search = self.strategy.start(self.initial_std * initial, self.population)
+        initial = initial_parameters(network, self.initial_std, self.seed)
+        self.search = self.strategy.start(initial, self.population)
         self.best_mean = self.search.mean
-        self.observed = Moments.zero(mlp.sizes[0])
+        self.observed = Moments.zero(network.inputs.width)
         self.best_observed = self.observed
         self._interrupts = Interrupts()
 
@@ -184,12 +188,12 @@ class ES:
         """Return the iteration of a policy."""
         return self.best_iteration if which == "best" else self.iteration
 
-    def policy(self, which: Literal["last", "best"] = "last") -> FlatPolicy:
+    def policy(self, which: Literal["last", "best"] = "last") -> FlatPolicy | ActorPolicy:
         """Return the mean policy: the last one, or the best evaluated one; raise ConfigError if there is none yet."""
         known = which == "last" or self.best_return > float("-inf")
         require(known, "which=best is not known before the first evaluation; use which=last")
         mean, observed = (self.search.mean, self.observed) if which == "last" else (self.best_mean, self.best_observed)
-        return FlatPolicy(self.problem.mlp, mean.astype(np.float32), self._normalizer(observed))
+        return make_policy(self.problem.network, mean.astype(np.float32), self._normalizer(observed))
 
     def initial_policy(self) -> InitialPolicy:
         """Return the last mean policy; see `TakesPolicy`."""
@@ -199,7 +203,7 @@ class ES:
         """Initialize the mean from a policy; see `TakesPolicy`."""
         clip = self.observation_clip if self.normalize_observations else None
         initial = initial.for_policy("")
-        mean = initial.apply_to(self.problem.mlp, self.search.mean.astype(np.float32), clip).astype(np.float64)
+        mean = initial.apply_to(self.problem.network, self.search.mean.astype(np.float32), clip).astype(np.float64)
         self.search = self.strategy.start(mean, self.population)
         self.best_mean = mean
         if initial.seen is not None:
@@ -207,14 +211,13 @@ class ES:
 
     def describe(self) -> dict[str, str]:
         """Return a summary of the run, for `dry_run=true`."""
-        sizes = "-".join(map(str, self.problem.mlp.sizes))
+        network = self.problem.network
         return {
             "actors": f"{self.vec.num_envs} environments per worker task",
             "learners": "1, in this process, on the CPU",
             "strategy": type(self.search).__name__,
             "members": f"{self.population}, enough for {count_useful_workers(self)} workers",
-            "policy": f"{sizes} {self.activation}, {self.problem.mlp.num_parameters:,} parameters, "
-            f"{self.problem.mlp.describe_actions()} actions",
+            "policy": f"{network.describe()}, {network.num_parameters:,} parameters",
         }
 
     def _check(self) -> None:
@@ -224,7 +227,7 @@ class ES:
     def _normalizer(self, observed: Moments) -> Normalizer | None:
         if not self.normalize_observations:
             return None
-        scale = self.problem.mlp.inputs.of_reals(observed.mean, observed.std(STD_FLOOR))
+        scale = self.problem.network.inputs.of_reals(observed.mean, observed.std(STD_FLOOR))
         return Normalizer(*scale, self.observation_clip)
 
     def _update_normalization(self, episodes: Sequence[Moments]) -> None:

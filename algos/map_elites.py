@@ -29,6 +29,7 @@ from paddock.algos.evolution.generation import (
     play_population,
     training_metrics,
 )
+from paddock.algos.evolution.networks import initial_parameters, make_network, make_policy, native_network
 from paddock.algos.evolution.population import EpisodeCap, Problem, play_members
 from paddock.algos.evolution.ranks import EvaluationLost
 from paddock.algos.evolution.strategies.cma import CMASettings
@@ -36,9 +37,10 @@ from paddock.algos.evolution.strategies.protocol import Members, StrategySetting
 from paddock.algos.evolution.strategies.sep_cma import SepCMASettings
 from paddock.algos.learning.flow import run_job
 from paddock.algos.learning.policy_episodes import NativePlayer
-from paddock.algos.networks.flat import MLP, Activation, FlatPolicy, HiddenSizes, as_sizes
+from paddock.algos.networks.actor import ActorPolicy
+from paddock.algos.networks.architecture import EncoderChoice
+from paddock.algos.networks.flat import Activation, FlatPolicy, HiddenSizes, check_memory
 from paddock.algos.networks.initial import Initial, InitialPolicy
-from paddock.algos.networks.inputs import spaces_of
 from paddock.algos.pool.protocol import Pool
 from paddock.envs.errors import require
 from paddock.envs.ranges import NonNegativeFloat, PositiveInt, Range, UnitFloat, check_fields
@@ -71,8 +73,11 @@ class MAPElites:
     line_sigma: Annotated[float | None, Range("must be at least 0, or null with a strategy", low=0)]
     initial_std: NonNegativeFloat
     same_episodes: bool
+    encoder: EncoderChoice
+    custom_encoder: Mapping[str, Any] | None
     hidden_sizes: HiddenSizes
     activation: Activation
+    lstm: bool
     episodes_per_member: PositiveInt
     episode_cap: EpisodeCap
     pairs_per_task: PairsPerTask
@@ -90,13 +95,13 @@ class MAPElites:
     def __post_init__(self) -> None:
         self._check()
         self.vec.check(self.env)
-        mlp = MLP.for_spaces(*spaces_of(self.env), as_sizes(self.hidden_sizes), self.activation)
+        network = make_network(self)
         grid = self.archive == "grid"
-        self.dimensions = read_descriptors(self.descriptors, mlp.inputs.width, self.env.metrics, grid)
+        self.dimensions = read_descriptors(self.descriptors, network.inputs.width, self.env.metrics, grid)
         self.problem = Problem(
             env=self.env,
             vec=self.vec,
-            mlp=mlp,
+            network=network,
             seed=self.seed,
             episodes_per_member=self.episodes_per_member,
             episode_cap=self.episode_cap,
@@ -104,10 +109,12 @@ class MAPElites:
             observation_sampling=float(any(one.feature is not None for one in self.dimensions)),
             same_episodes=self.same_episodes,
         )
-        cells = make_cells(self.dimensions, self.cells, mlp.num_parameters, self.seed)
+        size = network.num_parameters
+        check_memory(f"batch_size={self.batch_size}", self.population * size, "members", 128)
+        cells = make_cells(self.dimensions, self.cells, size, self.seed)
         threshold_min = float("-inf") if self.threshold_min is None else self.threshold_min
-        self.elites = Archive(cells, mlp.num_parameters, self.archive_learning_rate, threshold_min)
-        self._emit_from(np.zeros(mlp.num_parameters, np.float32), self.initial_std)
+        self.elites = Archive(cells, size, self.archive_learning_rate, threshold_min)
+        self._emit_from(initial_parameters(network, 0.0, self.seed).astype(np.float32), self.initial_std)
 
     @property
     def population(self) -> int:
@@ -171,9 +178,11 @@ class MAPElites:
         metrics, _ = self._evaluate()
         return [metrics] if metrics else []
 
-    def policy(self, cell: int | None = None) -> FlatPolicy:
+    def policy(self, cell: int | None = None) -> FlatPolicy | ActorPolicy:
         """Return the elite of a cell; None: the one with the highest return."""
-        return FlatPolicy(self.problem.mlp, self.elites.solutions[self.elites.best if cell is None else cell], None)
+        return make_policy(
+            self.problem.network, self.elites.solutions[self.elites.best if cell is None else cell], None
+        )
 
     def initial_policy(self) -> InitialPolicy:
         """Return the best elite; see `TakesPolicy`."""
@@ -181,13 +190,13 @@ class MAPElites:
 
     def start_from(self, initial: Initial) -> None:
         """Start the emitters from a policy; see `TakesPolicy`."""
-        self._emit_from(initial.for_policy("").apply_to(self.problem.mlp, self._start), self.sigma or 0.0)
+        self._emit_from(initial.for_policy("").apply_to(self.problem.network, self._start), self.sigma or 0.0)
 
     def replay(self, pool: Pool, episodes: int, seed: int) -> Archive:
         """Return an archive of the elites by their results in fresh episodes; see `KeepsElites`."""
         solutions = self.elites.solutions[self.elites.occupied]
         members = Members(np.concatenate([solutions, solutions[-1:]])[: len(solutions) + len(solutions) % 2])
-        exact = NativePlayer.exact(self.env, self.problem.mlp.network) is not None
+        exact = NativePlayer.exact(self.env, native_network(self.problem.network)) is not None
         vec: Vec = Native(num_envs=64, threads=1) if exact else Serial(num_envs=8)
         other = copy.copy(self)
         other.pool, other.vec, other.emitters, other.batch_size = pool, vec, 1, len(members.parameters)
@@ -196,20 +205,20 @@ class MAPElites:
         other.problem = replace(self.problem, vec=vec, episodes_per_member=episodes, **changes)
         generation = run_job(pool, play_members, play_population(other, other.problem, members, 0))
         check_lost(generation)
-        archive = Archive(self.elites.cells, self.problem.mlp.num_parameters, 1.0, float("-inf"))
+        archive = Archive(self.elites.cells, self.problem.network.num_parameters, 1.0, float("-inf"))
         archive.add(members.parameters, generation.returns.ravel(), other._describe(generation), self.iteration)
         return archive
 
     def describe(self) -> dict[str, str]:
         """Return a summary of the run, for `dry_run=true`."""
-        sizes = "-".join(map(str, self.problem.mlp.sizes))
+        network = self.problem.network
         names = ", ".join(one.of for one in self.dimensions)
         return {
             "actors": f"{self.vec.num_envs} environments per worker task",
             "learners": "1, in this process, on the CPU",
             "archive": f"{self.elites.cells.count:,} cells of {names}",
             "members": f"{self.population} by {self.emitters} emitters, enough for {count_useful_workers(self)} workers",
-            "policy": f"{sizes} {self.activation}, {self.problem.mlp.num_parameters:,} parameters",
+            "policy": f"{network.describe()}, {network.num_parameters:,} parameters",
         }
 
     def _emit_from(self, start: NDArray[np.float32], std: float) -> None:

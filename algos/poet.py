@@ -240,7 +240,7 @@ class POET:
         return Problem(
             env=self.family.env_spec(encoding, ground),
             vec=self.vec,
-            mlp=self.mlp,
+            network=self.mlp,
             seed=self.seed,
             episodes_per_member=1,
             episode_cap=self.episode_cap,
@@ -290,12 +290,11 @@ class POET:
 
     def describe(self) -> dict[str, str]:
         """Return a summary of the run, for `dry_run=true`."""
-        sizes = "-".join(map(str, self.mlp.sizes))
         return {
             "actors": f"{self.vec.num_envs} environments per worker task",
             "learners": "1, in this process, on the CPU",
             "niches": f"at most {self.max_niches}, each with {self.population} members",
-            "policy": f"{sizes} {self.activation}, {self.mlp.num_parameters:,} parameters",
+            "policy": f"{self.mlp.describe()}, {self.mlp.num_parameters:,} parameters",
         }
 
     def _summary(self) -> dict[str, float]:

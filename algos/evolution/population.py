@@ -1,7 +1,8 @@
 """Tasks of evolution strategies on a worker: rebuild members, from the keys of their noise, and play episodes."""
 
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -10,12 +11,17 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from paddock.algos.common.keys import PhiloxNoise, Stream, episode_seed, keyed_generator
+from paddock.algos.common.threads import one_thread
+from paddock.algos.evolution.networks import EvolvedNetwork, as_weights, native_network
 from paddock.algos.evolution.strategies.protocol import Gaussian, Members, Noise
 from paddock.algos.learning import players
-from paddock.algos.learning.episodes import Episodes, Moments
+from paddock.algos.learning.episodes import Episodes, Moments, Players
 from paddock.algos.learning.policy_episodes import NativePlayer
 from paddock.algos.multiagent.episodes import play_episodes
+from paddock.algos.networks.actor import ActorPolicy
+from paddock.algos.networks.architecture import Weights
 from paddock.algos.networks.flat import MLP, Population
+from paddock.algos.networks.recurrent import RecurrentPopulation
 from paddock.algos.pool.broadcast import Broadcast
 from paddock.algos.pool.executor import register_cleanup
 from paddock.envs.native.networks import Normalizer
@@ -34,7 +40,7 @@ class Problem:
 
     env: EnvSpec
     vec: Vec
-    mlp: MLP
+    network: EvolvedNetwork
     seed: int
     episodes_per_member: int
     episode_cap: EpisodeCap
@@ -45,7 +51,7 @@ class Problem:
 
     def noise(self, iteration: int, niche_index: int = 0) -> Noise:
         """Return the noise of an iteration, the same on every machine."""
-        source = PhiloxNoise(self.seed, self.mlp.num_parameters)
+        source = PhiloxNoise(self.seed, self.network.num_parameters)
         return lambda index: source(iteration, niche_index << 32 | index)
 
 
@@ -133,14 +139,15 @@ def _play(
     workspace = _workspaces.of(problem)
     if workspace.native is not None:
         loaded = [distribution.load(m) for m in range(first, max(member, default=first - 1) + 1)]
-        parameters = np.array(loaded, np.float32).reshape(-1, problem.mlp.num_parameters)
+        parameters = np.array(loaded, np.float32).reshape(-1, problem.network.num_parameters)
         rows = [m - first for m in member]
         return workspace.native.play(parameters, rows, distribution.normalizer, seeds, cap=cap, observe=observe)
     try:
-        members = players.Members(workspace.population, lambda e: distribution.load(member[e]), distribution.normalizer)
         assert workspace.venv is not None
         options: dict[str, Any] = {"observe": observe, "metrics": problem.env.metrics}
-        return play_episodes(workspace.venv, problem.env, members, seeds, cap=cap, **options)
+        members = workspace.members(lambda e: distribution.load(member[e]), distribution.normalizer)
+        with one_thread() if workspace.population is None else contextlib.nullcontext():
+            return play_episodes(workspace.venv, problem.env, members, seeds, cap=cap, **options)
     except BaseException:
         # The environments are in an unknown state; the next task builds new ones.
         _workspaces.drop(problem)
@@ -151,11 +158,26 @@ class _Workspace:
     """Environments and networks of one problem; results do not depend on their previous use."""
 
     def __init__(self, problem: Problem) -> None:
-        self.native = NativePlayer.of(problem.vec, problem.env, problem.mlp.network)
+        self.env, network = problem.env, problem.network
+        self.native = NativePlayer.of(problem.vec, problem.env, native_network(network))
         self.venv: VectorEnv | None = None
+        self.population: Population | RecurrentPopulation | None = None
         if self.native is None:
             self.venv = problem.vec.make(problem.env, autoreset=AutoresetMode.DISABLED, packed=True)
-            self.population = Population(problem.mlp, problem.vec.num_envs * problem.env.seats)
+            rows = problem.vec.num_envs * problem.env.seats
+            if isinstance(network, MLP):
+                self.population = Population(network, rows)
+            elif network.lstm and network.encoder == "mlp" and network.inputs.dtype != np.uint8:
+                self.population = RecurrentPopulation(network, rows)
+            else:
+                blank = Weights(0, np.zeros(network.num_parameters, np.float32))
+                self.actors = [ActorPolicy(network, blank) for _ in range(rows)]
+
+    def members(self, load: Callable[[int], NDArray[np.float32]], normalizer: Normalizer | None) -> Players:
+        """Return the players of members with the parameters `load(e)` [P] in episode e."""
+        if self.population is not None:
+            return players.Members(self.population, load, normalizer)
+        return players.ActorRows(self.env, self.actors, lambda e: as_weights(load(e), normalizer))
 
 
 class _Workspaces(threading.local):

@@ -179,7 +179,8 @@ def play(
             seen.add(observed, players.numbers(obs[observed]))
         if obs.dtype.kind == "V" and len(active) < slots:
             obs[playing < 0] = obs[active[0]]  # idle rows may have no legal action
-        venv.send(players.act(obs, None)[active], active)
+        actions = players.act(obs, None if len(active) == slots else playing >= 0)
+        venv.send(actions[active], active)
         given, reward, terminated, truncated, infos = venv.recv(active)
         obs[active] = given.reshape(len(active), *players.shape)
         total[active] += reward

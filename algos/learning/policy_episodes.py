@@ -60,9 +60,9 @@ class NativePlayer:
     threads: int
 
     @classmethod
-    def of(cls, vec: Vec, env: EnvSpec, network: Network) -> "NativePlayer | None":
+    def of(cls, vec: Vec, env: EnvSpec, network: Network | None) -> "NativePlayer | None":
         """Return a player if `vec`, the environment and the network are native, else None."""
-        if not isinstance(vec, Native):
+        if not isinstance(vec, Native) or network is None:
             return None
         task = native_task(env)
         return cls(task, network, threads_of(vec)) if native.supports(task, network) else None
@@ -167,7 +167,8 @@ def _step(what: EvaluationSpec, seeds: Sequence[int]) -> Episodes:
 
 def alone(what: EvaluationSpec, seeds: Sequence[int], slots: int) -> RowByRow:
     """Return players of these seeds' episodes that act on each row separately."""
-    return RowByRow(what.env, lambda episode, row: policy_of_episode(what, seeds[episode], row), slots)
+    per_env = rows_per_env(what.env)
+    return RowByRow(what.env, lambda episode, row: policy_of_episode(what, seeds[episode], row % per_env), slots)
 
 
 def policy_of_episode(what: EvaluationSpec, seed: int, row: int = 0) -> Any:

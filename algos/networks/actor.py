@@ -83,13 +83,17 @@ class ActorPolicy:
     def __init__(
         self, architecture: Architecture, weights: Weights, generator: np.random.Generator | None = None
     ) -> None:
-        self.parameters = weights.parameters
-        self.architecture, self.weights, self._generator = architecture, weights, generator
+        self.architecture, self._generator = architecture, generator
         self._actor = make_actor(architecture)
-        self._actor.load(weights)
+        self.load(weights)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.architecture, self.weights, self._generator)
+
+    def load(self, weights: Weights) -> None:
+        """Replace the weights."""
+        self.weights, self.parameters = weights, weights.parameters
+        self._actor.load(weights)
 
     @property
     def inputs(self) -> Inputs:

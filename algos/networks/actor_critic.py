@@ -80,8 +80,8 @@ class ActorCritic(nn.Module):
         """Map inputs [B, ...] to head outputs and the next state, skipping values if there is no LSTM."""
         if self.lstm is None:
             return self.policy(obs), state
-        out, _, after = self.step(obs, state)
-        return out, after
+        features, after = self._remember(obs, state)
+        return self._outputs(features if self.value_encoder is None else features.chunk(2, 1)[0], obs), after
 
     def policy(self, obs: Tensor) -> Tensor:
         """Map inputs [B, ...] to head outputs [B, W], without LSTM and values."""
@@ -95,11 +95,15 @@ class ActorCritic(nn.Module):
 
     def step(self, obs: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Map inputs and LSTM state [B, S] to head outputs, values and the next state."""
-        features = self.encode(obs)
-        if self.lstm is not None:
-            output, cell = self.lstm(features, state.chunk(2, 1))
-            features, state = output, torch.cat([output, cell], 1)
+        features, state = self._remember(obs, state)
         return *self.decode(features, obs), state
+
+    def _remember(self, obs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.encode(obs)
+        if self.lstm is None:
+            return features, state
+        output, cell = self.lstm(features, state.chunk(2, 1))
+        return output, torch.cat([output, cell], 1)
 
     def unroll(
         self, obs: Tensor, state: Tensor, start: Tensor, acts: Tensor | None = None
@@ -127,9 +131,9 @@ class ActorCritic(nn.Module):
         return logprob, entropy, value
 
 
-def acting_network(architecture: Architecture) -> ActorCritic:
-    """Return an uninitialized network for acting: without value function, unless both share an LSTM."""
-    return ActorCritic(architecture, seed=0, critic=architecture.lstm)
+def acting_network(architecture: Architecture, seed: int = 0) -> ActorCritic:
+    """Return a network for acting: without value function, unless one shares the LSTM."""
+    return ActorCritic(architecture, seed, critic=architecture.lstm and not architecture.actor_only)
 
 
 def expect(logits: Tensor, support: Support) -> Tensor:

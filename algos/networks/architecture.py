@@ -1,5 +1,6 @@
 """Network architecture of a policy, and versions of its weights."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -42,6 +43,7 @@ class Architecture:
     support: Support | None = None  # of return distributions (C51), one per action; None: scalar outputs
     layer_norm: bool = False  # before each activation
     values: bool = False  # outputs are action values
+    actor_only: bool = False  # no value function, and always the most likely action
 
     @classmethod
     def for_spaces(
@@ -60,6 +62,7 @@ class Architecture:
         support: Support | None = None,
         layer_norm: bool = False,
         values: bool = False,
+        actor_only: bool = False,
     ) -> "Architecture":
         """Return the architecture for an environment; `auto` uses convolutions for uint8 images."""
 
@@ -67,7 +70,8 @@ class Architecture:
             sizes = default[0] if hidden_sizes is None else as_sizes(hidden_sizes)
             require(bool(sizes) or not lstm, "lstm=true needs a hidden layer; set hidden_sizes=, such as [64]")
             check_hidden_sizes(sizes, [64, 64], (1 if shared else 2) * sizes[-1] if lstm else 0)
-            return sizes, activation or default[1], shared, lstm, initial_log_std, support, layer_norm, values
+            chosen = sizes, activation or default[1], shared, lstm
+            return *chosen, initial_log_std, support, layer_norm, values, actor_only
 
         if custom_encoder is not None:
             lacks = f"custom_encoder={dict(custom_encoder)} has no _target_, the dotted path of the encoder"
@@ -114,7 +118,7 @@ class Architecture:
     @property
     def has_distribution(self) -> bool:
         """Return True if training samples actions; False for greedy actions with or without added noise."""
-        return not self.values and all(leaf.is_stochastic for leaf in self.head.leaves)
+        return not (self.values or self.actor_only) and all(leaf.is_stochastic for leaf in self.head.leaves)
 
     @property
     def outputs(self) -> int:
@@ -140,6 +144,13 @@ class Architecture:
     def state_width(self) -> int:
         """Size S of the LSTM state (hidden and cell); 0 without LSTM."""
         return 2 * self.features if self.lstm else 0
+
+    @functools.cached_property
+    def num_parameters(self) -> int:
+        """Number of parameters P of the acting network."""
+        from paddock.algos.networks.actor_critic import acting_network  # imports torch
+
+        return sum(each.numel() for each in acting_network(self).parameters())
 
     def prepare(self, rows: NDArray[Any], weights: "Weights") -> NDArray[Any]:
         """Map rows of observations [B, ...] to the network's input, normalized with the statistics in `weights`."""

@@ -85,9 +85,10 @@ class MLP:
         low, high = (head.low, head.high) if kind == "bounded" else ((), ())
         return Network(self.sizes, self.activation, kind, low, high, features)
 
-    def describe_actions(self) -> str:
-        """Name the kinds of actions, for `dry_run=true`."""
-        return self.network.head if isinstance(self.head, LeafHead) else self.head.describe()
+    def describe(self) -> str:
+        """Return a summary for `dry_run=true`."""
+        actions = self.network.head if isinstance(self.head, LeafHead) else self.head.describe()
+        return f"{'-'.join(map(str, self.sizes))} {self.activation}, {actions} actions"
 
     @property
     def num_parameters(self) -> int:
@@ -99,14 +100,19 @@ class Population:
     """S networks of one architecture, evaluated in one call, each bit-identical for every S."""
 
     def __init__(self, mlp: MLP, slots: int) -> None:
-        self.mlp = mlp
+        self.mlp, self.inputs = mlp, mlp.inputs
         self._networks = Networks(mlp.network, slots)
 
     def load(self, slot: int, parameters: NDArray[np.float32]) -> None:
         """Set the flat parameters [P] of network `slot`."""
         self._networks.parameters[slot] = parameters
 
-    def act(self, obs: NDArray[np.float32], legal: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+    def forget(self, slot: int) -> None:
+        """Do nothing: these networks have no recurrent state."""
+
+    def act(
+        self, obs: NDArray[Any], legal: NDArray[np.bool_] | None = None, acts: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
         """Map observations [S, O] to actions [S, ...], one network per row; `legal` is an action mask [S, W]."""
         out = self.outputs(obs)
         return self.mlp.head(out if legal is None else self.mlp.head.masked(out, legal))

@@ -113,7 +113,8 @@ class InitialPolicy:
             views.log_std[:] = self.log_std
         views.body[:] = self.body
         views.weight[: len(self.weight)], views.bias[: len(self.bias)] = self.weight, self.bias
-        views.rest[:] = self.rest
+        shared = min(len(views.rest), len(self.rest))  # the LSTM is last, after the value function if there is one
+        views.rest[len(views.rest) - shared :] = self.rest[len(self.rest) - shared :]
         return parameters if isinstance(network, Architecture) else _transposed(network, parameters, False)
 
     def for_policy(self, name: str) -> "InitialPolicy":

@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Kind = Literal["memoryless", "recurrent", "greedy", "deterministic"]  # of policies; the last two never sample actions
+# Kinds of policies; the last three never sample actions.
+Kind = Literal["memoryless", "recurrent", "greedy", "deterministic", "deterministic with memory"]
 Score = Callable[[NDArray[np.float64]], float]  # of the returns [E] of episodes
 
 ROUNDING = 1e-4  # tolerance of a sum of rewards
@@ -77,7 +78,8 @@ class SanityTask:
         """
         greedy = (self.stochastic and self.deterministic) or self.memoryless
         bars = {"memoryless": self.memoryless, "recurrent": self.recurrent, "greedy": greedy}
-        return {**bars, "deterministic": self.deterministic}[kind]
+        remembered = self.deterministic if self.recurrent == self.memoryless else self.recurrent
+        return {**bars, "deterministic": self.deterministic, "deterministic with memory": remembered}[kind]
 
 
 def share_of_returns(low: float, high: float = float("inf")) -> Score:

@@ -47,8 +47,8 @@ class SuiteSettings:
     @property
     def kind(self) -> Kind:
         """Return the kind of policy."""
-        if self.remembers and self.stepwise:
-            return "recurrent"
+        if self.remembers:
+            return "recurrent" if self.stepwise else "deterministic with memory"
         if not self.draws:
             return "greedy" if self.stepwise else "deterministic"
         return "memoryless"

@@ -99,7 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
             "num_envs": es.vec.num_envs,
             "layout": layout,
             **{name: setting for name, (setting, _) in peers.items()},
-            "hidden_sizes": list(es.problem.mlp.hidden_sizes),
+            "hidden_sizes": list(es.problem.network.hidden_sizes),
             "env": es.env.id,
         },
         **medians,

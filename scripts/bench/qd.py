@@ -149,7 +149,7 @@ def walk_with_ribs(options: argparse.Namespace) -> Report:
     """Run the same with pyribs' archive and emitter, and episodes on processes."""
     archives, emitters = import_module("ribs.archives"), import_module("ribs.emitters")
     algorithm = build_algorithm(read_plain(compose_alone(["experiment=map_elites_bipedal"])), SerialPool())
-    sizes, size, batch = algorithm.problem.mlp.sizes, algorithm.problem.mlp.num_parameters, algorithm.population
+    sizes, size, batch = algorithm.problem.network.sizes, algorithm.problem.network.num_parameters, algorithm.population
     archive = archives.GridArchive(solution_dim=size, dims=(32, 32), ranges=[(0, 1)] * 2)
     first = 0.1 * np.random.default_rng(0).standard_normal((batch, size))
     emitter = emitters.IsoLineEmitter(

@@ -55,8 +55,11 @@ def settings(**changes: Any) -> dict[str, Any]:
         "seed": 1,
         "population": 16,
         "strategy": openai(),
+        "encoder": "auto",
+        "custom_encoder": None,
         "hidden_sizes": (8,),
         "activation": "tanh",
+        "lstm": False,
         "agent_id_feature": False,
         "initial_std": 0.1,
         "episodes_per_member": 1,
@@ -286,7 +289,8 @@ def test_an_episodes_moments_are_those_of_the_observations_acted_on() -> None:
     distribution = SearchDistribution(es.problem, 0, members_of(es))
     _, lengths, moments, _ = play_pairs(distribution, 0, 1)
     seed = episode_seed(1, Stream.EPISODE, 0, 0)
-    policy = Population(es.problem.mlp, 1)
+    assert isinstance(es.problem.network, MLP)
+    policy = Population(es.problem.network, 1)
     policy.load(0, distribution.load(0))
     env = CARTPOLE.make()
     obs, _ = env.reset(seed=seed)

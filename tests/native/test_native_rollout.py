@@ -87,11 +87,11 @@ class Crowd:
         """The same with observations scaled, so that some of them are clipped."""
         generator = np.random.default_rng(2)
         mean, std = generator.uniform(-0.1, 0.1, self.width), generator.uniform(0.1, 0.5, self.width)
-        return replace(self, normalizer=Normalizer(*self.problem.mlp.inputs.of_reals(mean, std), 1.5))
+        return replace(self, normalizer=Normalizer(*self.problem.network.inputs.of_reals(mean, std), 1.5))
 
     @property
     def width(self) -> int:
-        return self.problem.mlp.sizes[0]
+        return self.problem.network.inputs.width
 
     def natively(self, episodes: Any = range(E), threads: int = 1) -> Episodes:
         """Episode e is played by member e from seed 100 + e; these of them, in this order."""
@@ -109,7 +109,7 @@ class Crowd:
     def in_python(self, vec: Vec) -> Episodes:
         """The same episodes, stepped one by one."""
         venv = vec.make(self.problem.env, autoreset=AutoresetMode.DISABLED, packed=True)
-        players = Members(Population(self.problem.mlp, vec.num_envs), lambda e: self.parameters[e], self.normalizer)
+        players = Members(Population(mlp_of(self.problem), vec.num_envs), lambda e: self.parameters[e], self.normalizer)
         try:
             seeds, observe = [100 + e for e in range(E)], [e % 3 != 1 for e in range(E)]
             return play(venv, players, seeds, cap=self.cap, observe=observe)
@@ -117,8 +117,13 @@ class Crowd:
             venv.close()
 
 
+def mlp_of(problem: Problem) -> MLP:
+    assert isinstance(problem.network, MLP)
+    return problem.network
+
+
 def native_player(problem: Problem) -> NativePlayer | None:
-    return NativePlayer.of(problem.vec, problem.env, problem.mlp.network)
+    return NativePlayer.of(problem.vec, problem.env, mlp_of(problem).network)
 
 
 def same_bits(ours: Episodes, theirs: Episodes) -> bool:
@@ -145,7 +150,7 @@ def test_episodes_are_those_of_the_ordinary_path(
 def test_episodes_on_rows_of_bytes_are_those_of_the_original(env: EnvSpec) -> None:
     """Choices, what is legal, and real numbers; moments are of what networks see."""
     crowd = replace(Crowd.of(env), cap=60)
-    assert crowd.problem.mlp.network.features is not None
+    assert mlp_of(crowd.problem).network.features is not None
     for way in (crowd, crowd.normalized):
         own = way.natively()
         assert same_bits(own, way.in_python(Serial(num_envs=7)))
@@ -229,7 +234,7 @@ def test_a_network_that_is_not_finite_loses_its_own_episodes_alone(env: EnvSpec)
 def test_members_are_played_the_same_natively_and_step_by_step(env: EnvSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """As workers of ES do it: pairs around a mean, in parts of any size, and the mean itself."""
     problem = replace(Crowd.of(env).problem, episode_cap=25)
-    mean = 0.3 * np.random.default_rng(6).standard_normal(problem.mlp.num_parameters).astype(np.float32)
+    mean = 0.3 * np.random.default_rng(6).standard_normal(problem.network.num_parameters).astype(np.float32)
     distribution = SearchDistribution(
         problem, iteration=4, members=protocol.Gaussian(mean, np.float32(0.1), mirrored=True)
     )

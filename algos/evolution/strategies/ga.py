@@ -10,6 +10,7 @@ from paddock.algos.evolution.ranks import best_first
 from paddock.algos.evolution.strategies.ars import Share
 from paddock.algos.evolution.strategies.openai import Sigma
 from paddock.algos.evolution.strategies.protocol import Floats, Members, Metrics, Noise, metrics_of
+from paddock.algos.networks.flat import check_memory
 from paddock.envs.errors import require
 from paddock.envs.ranges import NonNegativeInt, check_fields
 
@@ -27,6 +28,7 @@ class GASettings:
 
     def start(self, mean: Floats, population: int) -> "GA":
         """See `StrategySettings`."""
+        check_memory(f"population={population}", population * mean.size, "members", 100)
         parents = math.ceil(self.parents * population)
         require(self.elites <= parents, f"strategy.elites={self.elites} must be at most the {parents} parents")
         return GA(self, np.tile(mean.astype(np.float32), (parents, 1)), population)

@@ -46,7 +46,7 @@ def describe_run(es: ES, seconds: float, steps: int, return_mean: float, busy: f
 
 def play_processes(processes: ProcessPool, workers: int, es: ES, chunk_size: int) -> Report:
     """Play the episodes of the next iteration of `es`."""
-    play = functools.partial(play_member, es.problem.mlp.sizes, _scale(es), es.episode_cap)
+    play = functools.partial(play_member, _sizes(es), _scale(es), es.episode_cap)
     returns = np.zeros(es.population)
     steps, worker_s = 0, 0.0
     started = time.perf_counter()
@@ -127,7 +127,7 @@ def play_envpool(es: ES, num_envs: int, batch_size: int, threads: int) -> Report
 
 def _play_batches(pool: Any, es: ES, N: int, B: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     mean, std, clip = _scale(es)
-    sizes, waiting = es.problem.mlp.sizes, members(es)
+    sizes, waiting = _sizes(es), members(es)
     layers = [(np.zeros((N, i, o), np.float32), np.zeros((N, o), np.float32)) for i, o in itertools.pairwise(sizes)]
     returns, lengths = np.zeros(es.population), np.zeros(es.population, np.int64)
     member = np.full(N, -1)  # index of the member in each environment; -1: none
@@ -172,3 +172,8 @@ def _play_batches(pool: Any, es: ES, N: int, B: int) -> tuple[NDArray[np.float64
 
 def _scale(es: ES) -> Scale:
     return es.observed.mean.astype(np.float32), es.observed.std(STD_FLOOR).astype(np.float32), es.observation_clip
+
+
+def _sizes(es: ES) -> tuple[int, ...]:
+    network = es.problem.network
+    return network.inputs.width, *network.hidden_sizes, network.head.width

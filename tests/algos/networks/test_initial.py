@@ -32,6 +32,16 @@ PAIRS = {
     "dqn noisy": (CARTPOLE, ["algo=dqn"], ["algo=dqn", "algo.noisy_sigma=0.5"]),
     "dqn atoms": (CARTPOLE, ["algo=dqn", "algo.atoms=5"], ["algo=dqn", "algo.atoms=5"]),
     "ppo lstm": (CARTPOLE, ["algo=ppo", "algo.lstm=true"], ["algo=ppo", "algo.lstm=true"]),
+    "ppo es, lstm": (
+        CARTPOLE,
+        ["algo=ppo", "algo.lstm=true", "algo.shared=true"],
+        ["algo=es", PLAIN, "algo.lstm=true"],
+    ),
+    "es ppo, lstm": (
+        CARTPOLE,
+        ["algo=es", PLAIN, "algo.lstm=true"],
+        ["algo=ppo", "algo.lstm=true", "algo.shared=true"],
+    ),
     "es ppo, numbers": (PENDULUM, ["algo=es", PLAIN], ["algo=ppo", SQUASHED]),
     "es sac": (PENDULUM, ["algo=es", PLAIN, "algo.activation=relu"], ["algo=sac"]),
     "ppo sac in torch": (PENDULUM, ["algo=ppo", SQUASHED, TANH], ["algo=sac", TANH, "algo.backend=torch"]),
