@@ -77,6 +77,8 @@ def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -
             return _make_jax(id, kwargs, max_episode_steps)
         if names_factory(id):
             return resolve(id, "env.id")(**kwargs)
+        if id in gymnasium.registry and str(gymnasium.registry[id].entry_point).startswith("gymnasium.envs.mujoco"):
+            importlib.import_module("paddock.envs.bindings.mujoco")  # keeps warnings out of the working directory
         return gymnasium.make(id, disable_env_checker=True, **limit, **kwargs)
     except NamespaceNotFound as error:
         remedy = "install its package and specify it, as in `pip install ale-py` and env.id=ale_py:ALE/Pong-v5"
