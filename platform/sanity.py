@@ -31,6 +31,9 @@ def _command(arguments: Sequence[str]) -> int:
     overrides, options = parse_overrides("sanity", arguments, READERS, SECTIONS)
     named = any(override.startswith("algo=") for override in overrides)
     require(named, "no algorithm given; add algo=NAME, such as algo=ppo")
+    for word in overrides:
+        if word.startswith("algo/"):
+            print(f"{word}: its own defaults apply, not the suite's settings for the default option")
     learning = [word for word in overrides if not word.startswith("compute")]
     seeds = options.get("seeds", 3)
     prepared = prepare_tasks(learning, options.get("tasks", ()), range(1, seeds + 1))
