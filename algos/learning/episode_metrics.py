@@ -26,7 +26,7 @@ def count_cut(lengths: NDArray[Any], max_steps: int, env: EnvSpec) -> int:
     if cut:
         message = "%d of %d evaluation episodes were truncated after %d steps, so their returns are partial; %s"
         endless = cut == len(lengths) and env.made.limit is None
-        fix = "increase eval_max_steps=" + ", or set env.max_episode_steps= if episodes never end" * endless
+        fix = "increase algo.eval_max_steps=" + ", or set env.max_episode_steps= if episodes never end" * endless
         log.warning(message, cut, len(lengths), max_steps, fix)
     return cut
 

@@ -442,7 +442,7 @@ def test_an_episode_that_never_ends_is_cut_off_and_counted(algo: str, tmp_path: 
     assert (rows(run)[-1]["eval/cut"], rows(run)[-1]["eval/return_mean"]) == (count, 7)
     log = (run / "log.txt").read_text()
     assert f"{count} of {count} evaluation episodes were truncated after 7 steps" in log
-    assert "increase eval_max_steps=, or set env.max_episode_steps=" in log
+    assert "increase algo.eval_max_steps=, or set env.max_episode_steps=" in log
 
 
 def test_what_plays_ahead_and_what_learns_share_no_threads(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
