@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -15,7 +15,6 @@ from paddock.envs.making import RAISED, REFUSALS
 from paddock.envs.spaces.views import copied
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.adapters.lockstep import LockStepVectorEnv
-from paddock.envs.vector.attributes import load_attributes, save_attributes
 from paddock.envs.vector.contract import (
     Batch,
     EnvError,
@@ -23,7 +22,6 @@ from paddock.envs.vector.contract import (
     Seeds,
     Started,
     VectorMisuse,
-    check_open,
     keyed_seed,
     read_episodes,
 )
@@ -33,8 +31,7 @@ from paddock.envs.vector.slots import format_traceback
 class BatchedVectorEnv(LockStepVectorEnv):
     """Adapter of a `gymnasium.vector.VectorEnv` with same-step autoreset or restarts by the caller.
 
-    All environments share one seed, so `begin` makes runs reproducible but cannot start single episodes. Its state can be
-    saved if it consists of arrays and plain attributes.
+    All environments share one seed, so `begin` makes runs reproducible but cannot start single episodes.
     """
 
     keyed = False
@@ -71,22 +68,6 @@ class BatchedVectorEnv(LockStepVectorEnv):
         for i, number in enumerate(read_episodes(episodes, self.num_envs)):
             mixed = keyed_seed(mixed, i, number)
         return self.reset(seed=mixed)
-
-    def state_dict(self) -> dict[str, Any] | None:
-        """See `VectorEnv.state_dict`; None if an attribute is neither array, number, text nor generator."""
-        check_open(self, "state_dict")
-        attributes = save_attributes(self.venv)
-        own = {"return": self._return.copy(), "length": self._length.copy()}
-        return None if attributes is None else {"vector": attributes, **own}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `VectorEnv.load_state_dict`."""
-        check_open(self, "load_state_dict")
-        if state.keys() != {"vector", "return", "length"} or state["return"].shape != self._return.shape:
-            raise VectorMisuse(f"load_state_dict: got keys {sorted(state)}; pass a result of state_dict")
-        load_attributes(self.venv, state["vector"])
-        self._return, self._length = state["return"].copy(), state["length"].copy()
-        self._begun, self._sent = True, False
 
     def _drain(self) -> None:
         self._sent = False  # the step has not started

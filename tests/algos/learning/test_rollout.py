@@ -88,9 +88,8 @@ def config(
         config(groups=2),
         config(vec=Native(num_envs=4, threads=1)),
         config(WALKER, max_episode_steps=40, vec=Native(num_envs=4, threads=1)),
-        config(vec=CARTS),
     ],
-    ids=["cartpole", "pendulum", "recall", "bipedal", "groups", "native", "native-walker", "vector"],
+    ids=["cartpole", "pendulum", "recall", "bipedal", "groups", "native", "native-walker"],
 )
 def test_any_process_can_go_on_where_another_left(of: RolloutConfig) -> None:
     undisturbed, points = followed(of, 6)
@@ -103,10 +102,8 @@ def test_any_process_can_go_on_where_another_left(of: RolloutConfig) -> None:
         elsewhere.close()
 
 
-@pytest.mark.parametrize(
-    "of", [config(WALKER, vec=Native(num_envs=4, threads=1)), config(vec=CARTS)], ids=["native", "vector"]
-)
-def test_what_environments_saved_leads_there_without_an_action(of: RolloutConfig) -> None:
+def test_what_environments_saved_leads_there_without_an_action() -> None:
+    of = config(WALKER, vec=NATIVE)
     undisturbed, points = followed(of, 4)
     assert points[3].state_dict(of.architecture.head)["saved"].keys() == {"0"}
     elsewhere = Collector(of)
@@ -300,7 +297,6 @@ def test_an_actor_that_fails_ends_all_of_them(monkeypatch: pytest.MonkeyPatch) -
         *[("prefetch", 1, 3, None), ("actors", 0, 1, None), ("actors", 2, 3, None), ("threads", 0, 1, None)],
         *[("threads", 0, 3, None), ("threads", 3, 2, None)],
         *[("prefetch", 3, 1, NATIVE), ("actors", 2, 1, NATIVE), ("threads", 3, 1, NATIVE)],
-        *[("prefetch", 3, 1, CARTS), ("actors", 2, 1, CARTS), ("threads", 3, 1, CARTS)],
     ],
 )
 def test_actors_go_on_from_their_state(mode: Any, staleness: int, sync_every: int, vec: Vec | None) -> None:

@@ -1,7 +1,6 @@
 """Other people's vector environments behind our contract: EnvPool's, and environments that are vectors."""
 
 import itertools
-import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,7 +15,6 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from paddock.envs.errors import ConfigError
-from paddock.envs.tasks.cartpole import CartPoleVector
 from paddock.envs.vector import EnvError, EnvPool, Serial, Vector, VectorEnv, VectorMisuse
 from paddock.envs.vector.adapters.batched import BatchedVectorEnv
 from paddock.envs.vector.infos import add_info, merge_infos
@@ -188,40 +186,6 @@ def test_a_vector_as_a_whole_has_one_seed() -> None:
         assert seeds[0] == seeds[1] and len(set(seeds)) == 4
         with pytest.raises(VectorMisuse, match="single seed, not 3"):
             venv.reset(seed=[1, 2, 3])
-
-
-class Noisy(gymnasium.vector.VectorWrapper):
-    """Adds noise of its own to the observations."""
-
-    def reset(self, **given: Any) -> Any:
-        obs, infos = super().reset(**given)
-        self.noise = np.random.default_rng(given.get("seed", 0))
-        self.scale = np.float32(0.5)
-        return obs, infos
-
-    def step(self, actions: Any) -> Any:
-        obs, *rest = super().step(actions)
-        return obs + self.scale * self.noise.random(obs.shape, np.float32), *rest
-
-
-def noisy_carts(num_envs: int) -> gymnasium.vector.VectorEnv:
-    return Noisy(CartPoleVector(num_envs))
-
-
-@pytest.mark.parametrize("target", ["paddock.envs.tasks.cartpole.CartPoleVector", f"{__name__}.noisy_carts"])
-def test_a_vector_goes_on_where_another_saved_itself(target: str) -> None:
-    recipe = Vector(num_envs=N, target=target)
-    with closing(recipe.make(env_spec("CartPole-v1"))) as one, closing(recipe.make(env_spec("CartPole-v1"))) as other:
-        actions = random_actions(one, 90)
-        one.begin(5)
-        play(one, actions[:40])
-        state = pickle.loads(pickle.dumps(one.state_dict()))
-        rest = play(one, actions[40:])
-        assert any(batch[2] for batch in rest), "episodes end, and others begin by the generator"
-        for venv in (other, one):
-            venv.load_state_dict(state)
-            assert plain(venv.state_dict()) == plain(state)
-            assert play(venv, actions[40:]) == rest
 
 
 @pytest.mark.parametrize(
