@@ -14,8 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from paddock.algos.learning.custom_loss import choose_loss, needs_of_loss
-from paddock.algos.learning.learner import SingleLearner, is_dense
+from paddock.algos.learning.learner import is_dense
 from paddock.algos.learning.offpolicy.learners.dense_q import DenseQLearner
+from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
 from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL, learn_in_torch
 from paddock.algos.learning.offpolicy.operators import interleave, reprioritize, sample, store, train
@@ -51,7 +52,7 @@ class DQN(QLearning):
         self.assemble_with_replay(
             make_discrete_head,
             self.exploration,
-            self._team,
+            self._make_learner,
             priorities=self.priorities,
             learns_values=True,
             shared=self.dueling,
@@ -67,21 +68,19 @@ class DQN(QLearning):
             updates = [reprioritize(each, policy) for each, policy in zip(updates, policies, strict=True)]
             yield from self.rows(interleave(stored, updates, policies, self.publish))
 
-    def _team(self, architecture: Architecture, seed: int) -> Any:
+    def _make_learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
         given = {"quantiles": self.quantiles, "atoms": self.atoms, "noisy_sigma": self.noisy_sigma}
-        needs = [f"algo.{name}={value}" for name, value in given.items() if value] + self.needs
-        needs += needs_of_loss(self.loss)
+        needs = [f"algo.{name}={value}" for name, value in given.items() if value] + needs_of_loss(self.loss)
         if is_dense(architecture, self.backend, self.device, self.precision, needs):
             options: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
-            dense = DenseQLearner(architecture, self.objective, seed, **options)
-            return SingleLearner(dense, DenseQLearner.update, self.device)
+            return DenseQLearner(architecture, self.objective, seed, **options)
         # Import torch only if needed: it takes a second, and dense networks learn in C.
         from paddock.algos.learning.offpolicy.learners.torch_networks import QNetworks
 
         default = c51_loss if self.atoms else qr_dqn_loss if self.quantiles else dqn_loss
         networks = partial(QNetworks, architecture, seed, quantiles=self.quantiles, noisy_sigma=self.noisy_sigma)
         loss = choose_loss(self.loss, default)
-        return learn_in_torch(self, networks, loss, self.objective, self.max_grad_norm, **self.sharing)
+        return learn_in_torch(self, networks, loss, self.objective, self.max_grad_norm)
 
     @property
     def _support(self) -> Support | None:

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, keyed_generator
 from paddock.algos.learning.flow import minibatches
-from paddock.algos.learning.learner import SingleLearner, is_dense
+from paddock.algos.learning.learner import is_dense
 from paddock.algos.learning.offpolicy.exploration import EpsilonGreedy
 from paddock.algos.learning.offpolicy.learned_policy import LearnedPolicy
 from paddock.algos.learning.offpolicy.learners.dense_q import DenseQLearner
+from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
 from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL, OffPolicy, learn_in_torch
 from paddock.algos.learning.offpolicy.operators import TrainStep, Update
@@ -64,7 +65,7 @@ class PQN(OffPolicy):
         self.assemble(
             make_discrete_head,
             lambda rows: greedy,
-            self._team,
+            self._make_learner,
             learns_values=True,
             layer_norm=self.layer_norm,
         )
@@ -130,18 +131,17 @@ class PQN(OffPolicy):
         zeros, ones = np.zeros(ids.shape, np.float32), np.ones(ids.shape, np.float32)
         # Discount 0: targets already contain the bootstrap value.
         batch = Batch(ids, obs, action, target.ravel()[ids], obs, zeros, ones)
-        metrics, error = policy.team.learn(batch, self.rate())
+        metrics, error = policy.learner.update(batch, self.rate())
         policy.schedule.updates += len(ids)
         policy.clock.lap("learn")
         return Update(ids, metrics, error)
 
-    def _team(self, architecture: Architecture, seed: int) -> Any:
+    def _make_learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
         objective = QObjective(double=False, huber=None, tau=0.0, target_every=1, max_grad_norm=self.max_grad_norm)
         needs = ["algo.layer_norm=true"] if self.layer_norm else []
         if is_dense(architecture, self.backend, self.device, self.precision, needs):
             options: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
-            dense = DenseQLearner(architecture, objective, seed, **options)
-            return SingleLearner(dense, DenseQLearner.update, self.device)
+            return DenseQLearner(architecture, objective, seed, **options)
         # Import torch only if needed: it takes a second, and dense networks learn in C.
         from paddock.algos.learning.offpolicy.learners.torch_networks import QNetworks
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from paddock.algos.dqn import huber
+from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.offpolicy.learners.objectives import RecurrentObjective
 from paddock.algos.learning.offpolicy.off_policy import learn_in_torch
 from paddock.algos.learning.offpolicy.operators import interleave, reprioritize, sample, store, train
@@ -44,7 +45,7 @@ class R2D2(QLearning):
         self.assemble_with_replay(
             make_discrete_head,
             self.exploration,
-            self._team,
+            self._make_learner,
             priorities=self.priorities,
             sequences=self._sequences,
             learns_values=True,
@@ -61,14 +62,14 @@ class R2D2(QLearning):
             updates = [reprioritize(each, policy) for each, policy in zip(updates, policies, strict=True)]
             yield from self.rows(interleave(stored, updates, policies, self.publish))
 
-    def _team(self, architecture: Architecture, seed: int) -> Any:
+    def _make_learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
         require(self.backend != "dense", "algo=r2d2 learns in torch; use backend=auto")
         # Import torch only if needed: it takes a second.
         from paddock.algos.learning.offpolicy.learners.torch_networks import RecurrentQNetworks
 
         networks = partial(RecurrentQNetworks, architecture, seed, dueling=self.dueling)
         objective = RecurrentObjective(**vars(self.objective), burn_in=self.burn_in, rescale=self.rescale)
-        return learn_in_torch(self, networks, r2d2_loss, objective, self.max_grad_norm, **self.sharing)
+        return learn_in_torch(self, networks, r2d2_loss, objective, self.max_grad_norm)
 
     def _sequences(self, architecture: Architecture) -> Sequences:
         period, length = self.num_steps, self.sequence_length

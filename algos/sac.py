@@ -18,6 +18,7 @@ from paddock.algos.dqn import quantile_loss
 from paddock.algos.learning.custom_loss import Loss, choose_loss, needs_of_loss
 from paddock.algos.learning.offpolicy.exploration import PolicyNoise
 from paddock.algos.learning.offpolicy.from_replay import FromReplay, make_actor_critic
+from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL
 from paddock.algos.learning.offpolicy.operators import interleave, sample, store, train
 from paddock.algos.networks.architecture import Architecture
@@ -55,7 +56,7 @@ class SAC(FromReplay):
     loss: str | None
 
     def __post_init__(self) -> None:
-        self.assemble_with_replay(_head, lambda rows: PolicyNoise(self.learning_starts), self._team)
+        self.assemble_with_replay(_head, lambda rows: PolicyNoise(self.learning_starts), self._make_learner)
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """Act, store, sample, learn; yield metrics every `log_every_steps` steps, when the state is complete."""
@@ -65,7 +66,7 @@ class SAC(FromReplay):
             updates = [train(sample(policy, self.batch_size), policy, self.rate) for policy in policies]
             yield from self.rows(interleave(stored, updates, policies, self.publish))
 
-    def _team(self, architecture: Architecture, seed: int) -> Any:
+    def _make_learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
         head, quantiles = architecture.head, self.quantiles
         loss: Loss = sac_losses
         if head.columns:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from paddock.algos.learning.custom_loss import choose_loss, needs_of_loss
 from paddock.algos.learning.offpolicy.exploration import GaussianNoise
 from paddock.algos.learning.offpolicy.from_replay import FromReplay, make_actor_critic
+from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.offpolicy.operators import interleave, sample, store, train
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective, DeterministicPolicy
@@ -46,7 +47,7 @@ class TD3(FromReplay):
         self.assemble_with_replay(
             Tanh.for_replay,
             lambda rows: GaussianNoise(self.learning_starts, self.sigma),
-            self._team,
+            self._make_learner,
         )
 
     def plan(self) -> Generator[dict[str, float], None, None]:
@@ -57,7 +58,7 @@ class TD3(FromReplay):
             updates = [train(sample(policy, self.batch_size), policy, self.rate) for policy in policies]
             yield from self.rows(interleave(stored, updates, policies, self.publish))
 
-    def _team(self, architecture: Architecture, seed: int) -> Any:
+    def _make_learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
         policy = DeterministicPolicy(self.target_noise, self.target_noise_clip)
         objective = ActorCriticObjective(policy, self.num_critics, self.tau, self.actor_every, self.actor_every)
         loss = choose_loss(self.loss, td3_losses)

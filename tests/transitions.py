@@ -82,12 +82,11 @@ def make(
     capacity: int = 500,
     n_step: int = 1,
     priorities: Priorities | None = None,
-    apart: bool = False,
     **others: Any,
 ) -> Replay:
     stored: dict[str, Any] = {"obs": OBS, "action": ACTION, "gamma": GAMMA, **others}
     streams = Streams(folder=folder, num_envs=num_envs, capacity=capacity, n_step=n_step, **stored)
-    return Replay(streams, seed=1, priorities=priorities, apart=apart)
+    return Replay(streams, seed=1, priorities=priorities)
 
 
 def assert_same(one: Batch, other: Batch) -> None:

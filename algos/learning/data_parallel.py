@@ -1,8 +1,8 @@
 """Data-parallel learners: each takes its share of every minibatch, and gradients are all-reduced.
 
-The first learner runs in the main process and the others in child processes. Each receives the whole rollout, or the
-indices of sampled replay rows, and computes everything except its share of the minibatches like the others, so that
-parameters stay bit-identical. The others are initialized from the first learner's state.
+The first learner runs in the main process and the others in child processes. Each receives the whole rollout and
+computes everything except its share of the minibatches like the others, so that parameters stay bit-identical. The
+others are initialized from the first learner's state.
 """
 
 import contextlib
@@ -251,9 +251,4 @@ def _context(rank: int, count: int, exchange: Callable[[Tensor, Callable[[Any], 
     def all_reduce(tensor: Tensor) -> None:
         exchange(tensor, lambda group: group.allreduce([tensor]))
 
-    def all_gather(tensor: Tensor) -> Tensor:
-        found = [torch.empty_like(tensor) for _ in range(count)]
-        exchange(tensor, lambda group: group.allgather([found], [tensor]))
-        return torch.cat(found)
-
-    return DistributedContext(rank, count, all_reduce, all_gather)
+    return DistributedContext(rank, count, all_reduce)

@@ -214,7 +214,7 @@ class SingleLearner:
     count = 1
 
     def __init__(self, learner: Any, update: Callable[..., Any], device: str) -> None:
-        """Wrap a `Learner` or `OffPolicyLearner`, which is trained by `update(learner, *batch)`."""
+        """Wrap a `Learner`, which is trained by `update(learner, *batch)`."""
         self.first, self._update, self._device = learner, update, device
 
     def describe(self) -> str:

@@ -173,12 +173,11 @@ class TorchLearner(Learner):
 
 @dataclass(frozen=True)
 class DistributedContext:
-    """Rank and collective operations of a data-parallel learner."""
+    """Rank of a data-parallel learner, and the sum over all learners."""
 
     rank: int = 0  # 0 runs in the main process
     world_size: int = 1
     all_reduce: Callable[[Tensor], None] = lambda tensor: None  # sums a tensor over all learners, in place
-    all_gather: Callable[[Tensor], Tensor] = lambda tensor: tensor  # concatenates tensors [N, ...] by rank
 
     def share(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return this learner's share of a minibatch; may be empty."""

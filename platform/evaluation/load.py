@@ -53,7 +53,7 @@ def build_on_cpu(run: Path) -> Any:
 
 
 def _on_cpu(config: Mapping[str, Any]) -> dict[str, Any]:
-    overrides = {"device": "cpu", "learners": 1, "microbatches": 1, "threads": 1}
+    overrides = {"device": "cpu", "learners": 1, "threads": 1}
     algo = {
         key: overrides.get(key, value) if type(value) is type(overrides.get(key)) else value
         for key, value in config["algo"].items()

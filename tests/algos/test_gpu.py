@@ -44,7 +44,7 @@ VARIANTS = {
         *(*DQN, *SCENES, "algo.atoms=7", "algo.v_min=0", "algo.v_max=20", "algo.noisy_sigma=0.4", "algo.n_step=3"),
         *("algo.priority_exponent=0.6", "algo.dueling=true", "algo.rollouts=threads", "algo.num_actors=2"),
     ],
-    "quantiles": [*DQN, "env=cartpole", "algo.quantiles=5", "algo.microbatches=4"],
+    "quantiles": [*DQN, "env=cartpole", "algo.quantiles=5"],
     "sac": ["algo=sac", *CONTINUOUS],
     "tqc": ["algo=sac", *CONTINUOUS, "algo.quantiles=5", "algo.num_dropped_quantiles=1"],
     "td3": ["algo=td3", *CONTINUOUS],

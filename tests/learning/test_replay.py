@@ -13,7 +13,6 @@ from transitions import GAMMA, World, assert_same, make
 
 from paddock.algos.learning.replay.batch import Batch
 from paddock.algos.learning.replay.disk_space import ReplayError, ReplayRefused
-from paddock.algos.learning.replay.streams import Reader
 from paddock.algos.learning.rollouts.rollout import Rollout
 
 
@@ -257,21 +256,3 @@ def test_an_unusable_folder_or_a_small_disk_ends_in_one_line(tmp_path: Path, mon
     capacity = 10**13
     with pytest.raises(ReplayError, match=r"buffer_size=\d+ needs [\d.]+ GB in .* use at most \d+"):
         make(tmp_path, capacity=capacity).append(World(3, 0).play(5))
-
-
-def test_a_reader_beside_it_gathers_the_same_rows_in_any_parts(tmp_path: Path) -> None:
-    """Over several files that come and go, while the newest rows are written again."""
-    own, apart = make(tmp_path / "own", n_step=3), make(tmp_path / "apart", n_step=3, apart=True)
-    worlds, reader = (World(3, 5), World(3, 5)), None
-    for update in range(40):
-        for world, replay in zip(worlds, (own, apart), strict=True):
-            replay.append(world.play(17))
-        batch, rows = own.sample(update, 2, 12), apart.sample(update, 2, 12)
-        reader = reader or Reader(rows.streams)
-        parts = [reader.gather(rows.part(k, 3)) for k in range(3)]
-        for name, array in vars(batch).items():
-            np.testing.assert_array_equal(np.concatenate([vars(part)[name] for part in parts], 1), array)
-    names = sorted(path.name for path in (tmp_path / "apart").iterdir())
-    assert rows.extents["rows"][0] > 0 and len(names) > 4, names  # files that were let go of are there still
-    assert reader is not None
-    reader.close()

@@ -10,10 +10,11 @@ from typing import Annotated, Any, ClassVar
 import gymnasium
 import numpy as np
 
-from paddock.algos.learning.learner import SingleLearner, is_dense
+from paddock.algos.learning.learner import is_dense
 from paddock.algos.learning.offpolicy.exploration import Exploration
 from paddock.algos.learning.offpolicy.learned_policy import LearnedPolicy
 from paddock.algos.learning.offpolicy.learners.dense_actor_critic import DenseActorCritic
+from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL, OffPolicy, learn_in_torch
 from paddock.algos.learning.offpolicy.update_schedule import UpdateSchedule
 from paddock.algos.learning.replay.priorities import Priorities
@@ -43,8 +44,6 @@ class FromReplay(OffPolicy):
     updates_per_step: Annotated[float, Range("must be at least 1e-6", low=1e-6)]
     n_step: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
     sync_every: Annotated[int | None, POSITIVE_OR_NULL]
-    learners: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
-    microbatches: Annotated[int | None, POSITIVE_OR_NULL]
 
     keeps_files: ClassVar[bool] = True
 
@@ -52,7 +51,7 @@ class FromReplay(OffPolicy):
         self,
         head: Callable[[gymnasium.Space[Any]], Head],
         exploration: Callable[[int], Exploration],
-        team: Callable[[Architecture, int], Any],
+        make_learner: Callable[[Architecture, int], OffPolicyLearner],
         *,
         priorities: Priorities | None = None,
         sequences: Callable[[Architecture], Sequences] | None = None,
@@ -70,12 +69,7 @@ class FromReplay(OffPolicy):
         every, T = self.sync_every or self.num_steps, self.num_steps
         uneven = f"algo.sync_every={every} is not a multiple of algo.num_steps={T}, the steps of a rollout"
         require(every % T == 0, f"{uneven}; try {-(-every // T) * T}")
-        learners, pieces, batch = self.learners, self.pieces, self.batch_size
-        several = f"algo.microbatches={pieces} is not a multiple of algo.learners={learners}"
-        require(pieces % learners == 0, f"{several}; try {-(-pieces // learners) * learners}")
-        uneven = f"algo.batch_size={batch} is not a multiple of the {pieces} microbatches (algo.microbatches)"
-        require(batch % pieces == 0, f"{uneven}; try {-(-batch // pieces) * pieces}")
-        self.assemble(head, exploration, team, schedule=make_schedule, sync_every=every // T, **network)
+        self.assemble(head, exploration, make_learner, schedule=make_schedule, sync_every=every // T, **network)
         for one in self.learning:
             drawn = None if sequences is None else sequences(one.learner.architecture)
             one.replay = self._replay(one, priorities, drawn)
@@ -93,30 +87,13 @@ class FromReplay(OffPolicy):
             others = lacking - replay.lacking(checkpoints)
             replay.check_disk_space(checkpoints, states + members * others, members)
 
-    @property
-    def pieces(self) -> int:
-        """Number of microbatches per batch."""
-        return self.microbatches or self.learners
-
-    @property
-    def sharing(self) -> dict[str, int]:
-        """Data-parallel settings, as `learn_in_torch` takes them."""
-        return {"learners": self.learners, "microbatches": self.pieces}
-
-    @property
-    def needs(self) -> list[str]:
-        """Configured settings that only torch supports, as `is_dense` takes them."""
-        keys = {"learners": self.learners, "microbatches": self.microbatches or 1}
-        return [f"algo.{name}={count}" for name, count in keys.items() if count > 1]
-
     def describe(self) -> dict[str, str]:
         """Return what a run would assemble, for `dry_run=true`."""
-        cut = f", in {self.pieces} microbatches on {self.learners} learners" if self.pieces > 1 else ""
         drawn = "transitions" if self.replay.sequences is None else "sequences"
         return {
             **super().describe(),
             "learner": f"{self.updates_per_step:g} updates of {self.batch_size} {drawn} for each step, after "
-            f"{self.learning_starts:,} steps, on {self.device}{cut}",
+            f"{self.learning_starts:,} steps, on {self.device}",
             **{f"replay {one.name}".strip(): one.buffer.describe() for one in self.learning},
         }
 
@@ -148,7 +125,7 @@ class FromReplay(OffPolicy):
             "gamma": self.gamma,
             "sequences": sequences,
         }
-        drawing: dict[str, Any] = {"seed": one.seed, "priorities": priorities, "apart": self.pieces > 1}
+        drawing: dict[str, Any] = {"seed": one.seed, "priorities": priorities}
         if waits:
             return AgentReplay(AgentStreams(**stored), **drawing)
         return Replay(Streams(stack=self.env.in_training().made.stack if inputs.plain else None, **stored), **drawing)
@@ -166,19 +143,18 @@ def make_actor_critic(
     loss: Callable[..., Any],
     needs: Sequence[str] = (),
     quantiles: int | None = None,
-) -> Any:
+) -> OffPolicyLearner:
     """Return the learner of an actor and its critics with the same hidden sizes: in C if possible, else in torch.
 
     `needs` are settings that only torch supports, as for `is_dense`; `loss` is used in torch.
     """
     place = settings.backend, settings.device, settings.precision
-    if is_dense(architecture, *place, [*needs, *settings.needs]):
+    if is_dense(architecture, *place, needs):
         given: dict[str, Any] = {"adam_epsilon": settings.adam_epsilon, "threads": settings.threads}
-        dense = DenseActorCritic(
+        return DenseActorCritic(
             architecture, seed, critic_hidden=architecture.hidden_sizes, objective=objective, **given
         )
-        return SingleLearner(dense, DenseActorCritic.update, settings.device)
     from paddock.algos.learning.offpolicy.learners.torch_networks import ActorCriticNetworks
 
     networks = partial(ActorCriticNetworks, architecture, seed, objective=objective, quantiles=quantiles)
-    return learn_in_torch(settings, networks, loss, objective, **settings.sharing)
+    return learn_in_torch(settings, networks, loss, objective)

@@ -25,17 +25,11 @@ class LearnedPolicy:
     name: str  # "" if it is the only one
     seed: int  # of its initial parameters and its updates
     rows: int  # rows of all actors that it acts in
-    team: Any  # `SingleLearner` or data-parallel `Learners`
+    learner: OffPolicyLearner
     schedule: UpdateSchedule
     learns_values: bool  # the acting network outputs action values
     replay: RowStore | None = None
     clock: Clock = field(init=False, default_factory=Clock)  # shared by all policies of a run
-
-    @property
-    def learner(self) -> OffPolicyLearner:
-        """Return the learner, or the first of several data-parallel ones."""
-        learner: OffPolicyLearner = self.team.first
-        return learner
 
     @property
     def buffer(self) -> RowStore:

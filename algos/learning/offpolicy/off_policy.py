@@ -61,7 +61,7 @@ class OffPolicy(RolloutAlgorithm):
         self,
         head: Callable[[gymnasium.Space[Any]], Head],
         exploration: Callable[[int], Exploration],
-        team: Callable[[Architecture, int], Any],
+        make_learner: Callable[[Architecture, int], OffPolicyLearner],
         *,
         schedule: Callable[[Architecture], UpdateSchedule] = lambda architecture: UpdateSchedule(),
         sync_every: int = 1,
@@ -71,8 +71,8 @@ class OffPolicy(RolloutAlgorithm):
         """Build policies, actors and evaluation.
 
         `head` maps an action space to the head of the acting network, `exploration` a policy's number of environments
-        to its exploration, `team` (architecture, seed) to `SingleLearner` or `Learners`, and `schedule` an architecture
-        to its update schedule. Actors receive new weights after `sync_every` rollouts. With `learns_values`, the acting
+        to its exploration, `make_learner` (architecture, seed) to a learner, and `schedule` an architecture to its
+        update schedule. Actors receive new weights after `sync_every` rollouts. With `learns_values`, the acting
         network outputs action values. `network` are further arguments of `Architecture.for_spaces`.
         """
         check_fields(self)
@@ -100,7 +100,7 @@ class OffPolicy(RolloutAlgorithm):
         for k, spec in enumerate(self.policy_group.specs):
             seed = episode_seed(self.seed, Stream.INITIAL, 0, k) if k else self.seed
             rows, architecture = self.vec.num_envs * actors * spec.rows_per_env, spec.architecture
-            own = team(architecture, seed), schedule(architecture)
+            own = make_learner(architecture, seed), schedule(architecture)
             self.learning.append(LearnedPolicy(spec.name, seed, rows, *own, learns_values))
         config = RolloutConfig(
             self.env,
@@ -152,7 +152,7 @@ class OffPolicy(RolloutAlgorithm):
                 one.clock = clock
                 if one.replay is not None:
                     stack.enter_context(closing(one.replay))
-                stack.enter_context(one.team.training_context())
+                stack.enter_context(one.learner.training_context())
             stack.enter_context(closing(self.evaluation))
             yield count(stack.enter_context(closing(self.actors.rollouts())), self.learning)
 
@@ -236,30 +236,19 @@ def learn_in_torch(
     loss: Callable[..., Any],
     objective: QObjective | ActorCriticObjective,
     max_grad_norm: float | None = None,
-    *,
-    learners: int = 1,
-    microbatches: int = 1,
-) -> Any:
-    """Return data-parallel learners in torch.
-
-    `networks` makes the networks, given `adam_epsilon`, `precision` and `device`, and must be picklable. `microbatches`
-    is the number per batch, a multiple of `learners`.
-    """
+) -> OffPolicyLearner:
+    """Return a learner in torch; `networks` makes its networks, given `adam_epsilon`, `precision` and `device`."""
     # Importing torch takes a second, and networks trained in C do not need it.
-    from paddock.algos.learning.data_parallel import Learners, check_learners
     from paddock.algos.learning.offpolicy.learners.torch_learner import TorchOffPolicyLearner
     from paddock.algos.learning.torch_learner import check_device
 
     check_thread_sharing(settings.threads, settings.rollouts, settings.staleness, settings.pool)
     check_device(settings.device)
-    check_learners(learners, settings.device)
-    make = partial(
-        TorchOffPolicyLearner,
+    return TorchOffPolicyLearner(
         partial(networks, adam_epsilon=settings.adam_epsilon, precision=settings.precision),
         loss,
         objective,
         max_grad_norm=max_grad_norm,
         threads=settings.threads,
-        microbatches=microbatches,
+        device=settings.device,
     )
-    return Learners(make, TorchOffPolicyLearner.update, learners, settings.device)

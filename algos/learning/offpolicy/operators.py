@@ -79,7 +79,7 @@ def sample(policy: LearnedPolicy, batch_size: int) -> Generator[Any, None, None]
 def train(batches: Iterator[Any], policy: LearnedPolicy, rate: Callable[[], float]) -> Generator[Update, None, None]:
     """Train on each batch: compute the loss, step the optimizers, and update the target networks."""
     for batch in batches:
-        metrics, td_error = policy.team.learn(batch, rate())
+        metrics, td_error = policy.learner.update(batch, rate())
         policy.schedule.updates += len(batch.ids)
         policy.clock.lap("learn")
         yield Update(batch.ids, metrics, td_error)

@@ -30,10 +30,8 @@ Array = NDArray[Any]
 class Replay(RowStore):
     """Replay buffer with the newest transitions of N environments."""
 
-    def __init__(
-        self, streams: Streams, *, seed: int, priorities: Priorities | None = None, apart: bool = False
-    ) -> None:
-        """Initialize without touching any file; `priorities` None: uniform sampling; `apart`: see `RowStore`.
+    def __init__(self, streams: Streams, *, seed: int, priorities: Priorities | None = None) -> None:
+        """Initialize without touching any file; `priorities` None: uniform sampling.
 
         The capacity is rounded down to whole steps of all environments; sequences need rollouts of `period` steps.
         """
@@ -44,7 +42,7 @@ class Replay(RowStore):
         given = f"algo.buffer_size={capacity} is less than {least} (n_step={streams.n_step}, {num_envs} environments)"
         require(capacity >= least, f"{given}; increase it")
         streams = replace(streams, capacity=capacity // (period * num_envs) * period * num_envs)
-        drawing: dict[str, Any] = {"seed": seed, "priorities": priorities, "apart": apart}
+        drawing: dict[str, Any] = {"seed": seed, "priorities": priorities}
         super().__init__(streams, num_envs=num_envs, period=period, span=span, **drawing)
         obs = streams.obs
         self._obs, self._action, self._stack = obs, streams.action, streams.stack

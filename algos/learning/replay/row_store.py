@@ -12,7 +12,7 @@ from paddock.algos.learning.replay.disk_space import ReplayError, check_disk
 from paddock.algos.learning.replay.priorities import LEAF_BYTES, Priorities, PriorityTree
 from paddock.algos.learning.replay.random_integers import draw_words, scale_words
 from paddock.algos.learning.replay.sequences import Sequences
-from paddock.algos.learning.replay.streams import AnyWindows, SampledRows, Streams
+from paddock.algos.learning.replay.streams import AnyWindows, Streams
 from paddock.algos.learning.replay.sum_tree import tree_bytes
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.envs.machine import format_bytes
@@ -34,14 +34,13 @@ class RowStore(abc.ABC):
         span: int,
         seed: int,
         priorities: Priorities | None,
-        apart: bool,
     ) -> None:
         """Initialize without touching any file.
 
         Items begin at every `period`-th row of an environment and have `span` rows. Sampling is uniform without
-        `priorities`. With `apart`, `sample` returns `SampledRows`, which data-parallel learners gather themselves.
+        `priorities`.
         """
-        self._num_envs, self._period, self._span, self._seed, self._apart = num_envs, period, span, seed, apart
+        self._num_envs, self._period, self._span, self._seed = num_envs, period, span, seed
         self._form, self._capacity, self._streams = streams, streams.capacity, streams.segments()
         self._rows = self._streams["rows"]
         self._priorities = None if priorities is None else PriorityTree(priorities, self._capacity // period)
@@ -106,8 +105,7 @@ class RowStore(abc.ABC):
     def sample(self, first_update: int, updates: int, batch_size: int) -> Any:
         """Sample U updates of B items, keyed by the update number; U is 1 for sequences.
 
-        Return a `Batch` or `SequenceBatch`, or `SampledRows` if learners gather them themselves. Raise ReplayError if
-        there is no item yet, or a file is missing or damaged.
+        Return a `Batch` or `SequenceBatch`. Raise ReplayError if there is no item yet, or a file is missing or damaged.
         """
         if batch_size not in self._draws:
             self._draws[batch_size] = draw_words(self._seed, batch_size)
@@ -119,9 +117,7 @@ class RowStore(abc.ABC):
             weight = np.ones(ids.shape, np.float32)
         else:
             ids, weight = self._priorities.draw(words, first_update, self.first)
-        if not self._apart:
-            return windows.gather(ids, weight)
-        return SampledRows(self._form, {name: each.extent for name, each in self._streams.items()}, ids, weight)
+        return windows.gather(ids, weight)
 
     def set_priorities(self, ids: NDArray[np.int64], errors: NDArray[np.float32]) -> None:
         """Set priorities of items from absolute errors; ignore dropped items, use the last error of repeated ones."""

@@ -74,11 +74,6 @@ class Segments:
         """Names of the files in use."""
         return [self._file(number) for number, _, _ in self._split_by_file(self.begin, self.written)]
 
-    @property
-    def extent(self) -> tuple[int, int]:
-        """Range [begin, end) of stored rows."""
-        return self.begin, self.written
-
     def put(self, rows: NDArray[Any], committed: int) -> None:
         """Write rows after the last committed row, and commit the first `committed` of them.
 
@@ -105,20 +100,6 @@ class Segments:
             self.begin = (number + 1) * self.segment_rows
             self._sums.pop(number, None)
             self._unmap(number)
-
-    def map_rows(self, begin: int, written: int) -> None:
-        """Map rows [begin, written) of another process for reading, and unmap all others; raise ReplayError."""
-        _ = self.ring
-        wanted = {number for number, _, _ in self._split_by_file(begin, written)}
-        for number in self._mapped - wanted:
-            self._unmap(number)
-        for number in wanted - self._mapped:
-            try:
-                self._files[number] = os.open(self._path(number), os.O_RDONLY)
-            except OSError as error:
-                raise ReplayError(f"replay {self._path(number)} cannot be opened ({error.strerror})") from error
-            self._map(number)
-            self._close(number)
 
     def save(self) -> None:
         """Flush rows written since the last call to disk; raise ReplayRefused if a file cannot be written."""

@@ -1,7 +1,7 @@
-"""Streams of rows in a replay, and their readers in other processes."""
+"""Streams of rows in a replay."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ class AnyWindows(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Streams:
-    """Layout of a replay's streams; picklable."""
+    """Layout of a replay's streams."""
 
     folder: Path | None
     obs: np.dtype[Any]  # of one observation
@@ -64,38 +64,3 @@ class Streams:
             return Windows(*rings, self.num_envs, *seen, *how)
         states = segments["states"].ring if "states" in segments else None
         return SequenceWindows(*rings, states, self.num_envs, self.sequences, *seen, *how)
-
-
-@dataclass(frozen=True)
-class SampledRows:
-    """Sampled rows of U updates, B each, in a form that other processes can gather."""
-
-    streams: Streams
-    extents: dict[str, tuple[int, int]]  # range of stored rows of each stream
-    ids: NDArray[np.int64]  # [U, B]
-    weight: Floats  # [U, B], importance weights
-
-    def part(self, number: int, count: int) -> "SampledRows":
-        """Return one of `count` equal, consecutive pieces of each update's rows."""
-        size = self.ids.shape[1] // count
-        own = slice(number * size, (number + 1) * size)
-        return replace(self, ids=self.ids[:, own], weight=self.weight[:, own])
-
-
-class Reader:
-    """Reader of a replay that another process on the same machine writes."""
-
-    def __init__(self, streams: Streams) -> None:
-        self._streams, self._segments = streams, streams.segments()
-        self._windows = streams.windows(self._segments)
-
-    def gather(self, rows: SampledRows) -> Batch | SequenceBatch:
-        """Gather sampled rows; raise ReplayError if a file is missing."""
-        for name, extent in rows.extents.items():
-            self._segments[name].map_rows(*extent)
-        return self._windows.gather(rows.ids, rows.weight)
-
-    def close(self) -> None:
-        """Close all files."""
-        for segments in self._segments.values():
-            segments.close()

@@ -48,13 +48,11 @@ class AgentStreams(Streams):
 class AgentReplay(RowStore):
     """Replay buffer of the newest transitions or sequences of all agents."""
 
-    def __init__(
-        self, streams: AgentStreams, *, seed: int, priorities: Priorities | None = None, apart: bool = False
-    ) -> None:
+    def __init__(self, streams: AgentStreams, *, seed: int, priorities: Priorities | None = None) -> None:
         """Touch no file; see `Replay`, with one row of a rollout for each agent."""
         if streams.sequences is not None:
             streams = replace(streams, capacity=streams.capacity // streams.sequences.period)
-        super().__init__(streams, num_envs=1, period=1, span=1, seed=seed, priorities=priorities, apart=apart)
+        super().__init__(streams, num_envs=1, period=1, span=1, seed=seed, priorities=priorities)
         self._builder = streams.builder()
 
     def describe(self) -> str:

@@ -45,13 +45,13 @@ def test_targets_are_lambda_returns_of_the_best_actions_values(norm: str, tmp_pa
 
 def test_every_step_is_learned_from_once_an_epoch(tmp_path: Path) -> None:
     algo, seen = algorithm("pqn", tmp_path, "algo.epochs=3"), []
-    learn = algo.learning[0].team.learn
+    learn = algo.learning[0].learner.update
 
     def look(batch: Any, rate: float) -> Any:
         seen.append(batch)
         return learn(batch, rate)
 
-    algo.learning[0].team.learn = look
+    algo.learning[0].learner.update = look
     rows = advance(algo, 1)
     assert rows[0]["train/updates"] == 3 * 2 and len(seen) == 3
     assert all(sorted(batch.ids.ravel()) == list(range(16)) for batch in seen)

@@ -53,7 +53,7 @@ VARIANTS = {
     ],
     "lambda": [*PQN, "env.id=agents:Mortals"],
     "lambda split": [*PQN, "env.id=agents:Mortals", SPLIT, "algo.rollouts=actors", "vec.num_envs=2"],
-    "torch": ["algo=sac", "env.id=agents:Sizes", SPLIT, "algo.n_step=2", "algo.backend=torch", "algo.microbatches=2"],
+    "torch": ["algo=sac", "env.id=agents:Sizes", SPLIT, "algo.n_step=2", "algo.backend=torch"],
 }
 
 
@@ -106,9 +106,9 @@ def test_interrupted_in_the_middle_of_a_world_it_goes_on_the_same(variant: str, 
 def test_two_policies_never_move_each_others_parameters(variant: str, tmp_path: Path) -> None:
     # What the agents of these worlds see and are asked for depends on nobody's actions.
     clean, other = (algorithm(variant, tmp_path / name) for name in ("clean", "other"))
-    team = other.learning[0].team
-    learn = team.learn
-    team.learn = lambda batch, rate: learn(batch, 3 * rate)
+    learner = other.learning[0].learner
+    learn = learner.update
+    learner.update = lambda batch, rate: learn(batch, 3 * rate)
     rows, changed = advance(clean, 7), advance(other, 7)
     (a, b), (c, d) = clean.weights(), other.weights()
     assert not np.array_equal(a.parameters, c.parameters)
@@ -137,11 +137,11 @@ def test_each_policy_learns_from_what_its_own_agents_did_alone(tmp_path: Path) -
         for one in algo.learning:
             drawn.append([])
 
-            def watch(batch: Any, rate: float, into: Any = drawn[-1], update: Any = one.team.learn) -> Any:
+            def watch(batch: Any, rate: float, into: Any = drawn[-1], update: Any = one.learner.update) -> Any:
                 into.append(batch)
                 return update(batch, rate)
 
-            patch.setattr(one.team, "learn", watch)
+            patch.setattr(one.learner, "update", watch)
         advance(algo, 6)
     for k, batches in enumerate(drawn):
         assert len(batches) > 10 and all((batch.obs[..., 1] == k).all() for batch in batches)
