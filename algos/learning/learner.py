@@ -211,8 +211,6 @@ def check_values(values: BatchValues, rows: NDArray[np.bool_] | None) -> None:
 class SingleLearner:
     """Single learner with the interface of `data_parallel.Learners`."""
 
-    count = 1
-
     def __init__(self, learner: Any, update: Callable[..., Any], device: str) -> None:
         """Wrap a `Learner`, which is trained by `update(learner, *batch)`."""
         self.first, self._update, self._device = learner, update, device

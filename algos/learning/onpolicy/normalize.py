@@ -140,8 +140,3 @@ class NormalizedLearner:
         self.learner.load_state_dict({**self.learner.state_dict(), "parameters": parameters})
         if initial.seen is not None:
             self.normalization.seen = Moments(*initial.seen)
-
-    def reset_to(self, fresh: "NormalizedLearner") -> None:
-        """Reset parameters, optimizer and normalization to those of a newly initialized learner."""
-        self.learner.load_state_dict(fresh.learner.state_dict())
-        self.normalization.load_state_dict(fresh.normalization.state_dict())

@@ -26,7 +26,6 @@ from paddock.algos.multiagent.selfplay.opponent_pool import OpponentPool
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.heads import make_head
 from paddock.algos.networks.initial import Initial, InitialPolicies
-from paddock.envs.errors import require
 from paddock.envs.ranges import NonNegativeFloat, PositiveInt, check_fields
 from paddock.envs.spaces.layout import Layout
 
@@ -104,10 +103,7 @@ class OnPolicy(RolloutAlgorithm):
             device=assembly.device,
         )
         # Policies are initialized from independent seeds; the first one as if it were the only one.
-        self.learning = [self._make_learner(k, 0 if k else None) for k in range(len(self.policy_group.specs))]
-        if self.opponent_pool.has_restarts:
-            count = self.learning[0].team.count
-            require(count == 1, f"opponents.fresh: algo.learners={count} cannot be reset together; set it to 1")
+        self.learning = [self._make_learner(k) for k in range(len(self.policy_group.specs))]
         self.opponent_pool.reset(self.weights())
         acting = self.opponent_pool.acting_weights(self.weights())
         how = self.rollouts, self.num_actors, assembly.staleness
@@ -150,8 +146,6 @@ class OnPolicy(RolloutAlgorithm):
     def publish(self) -> None:
         """Publish the current weights to actors."""
         self.opponent_pool.update(self.weights())
-        for k in self.opponent_pool.policies_to_restart(self.iteration):
-            self.learning[k].reset_to(self._make_learner(k, self.iteration))
         self.actors.publish(self.iteration, lambda: self.opponent_pool.acting_weights(self.weights()))
 
     def end_iteration(self, rollouts: Sequence[Rollout], metrics: Mapping[str, float]) -> dict[str, float]:
@@ -242,10 +236,10 @@ class OnPolicy(RolloutAlgorithm):
             **self.opponent_pool.describe(),
         }
 
-    def _make_learner(self, k: int, iteration: int | None) -> NormalizedLearner:
-        """Return a newly initialized policy, seeded by the run's seed, or by `iteration` and `k` as well."""
+    def _make_learner(self, k: int) -> NormalizedLearner:
+        """Return a newly initialized policy, the first one seeded by the run's seed."""
         spec, actors = self.policy_group.specs[k], count_actors(self.rollouts, self.num_actors)
-        seed = self.seed if iteration is None else episode_seed(self.seed, Stream.INITIAL, iteration, k)
+        seed = episode_seed(self.seed, Stream.INITIAL, 0, k) if k else self.seed
         rows = self.vec.num_envs * actors * spec.rows_per_env
         inputs, several = spec.architecture.inputs, self.policy_group.rows_per_env > 1
         normalization = Normalization(rows, inputs, self.gamma, **self._assembly.normalizes, aec=several)

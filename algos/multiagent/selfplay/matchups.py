@@ -20,7 +20,7 @@ from paddock.envs.ranges import PositiveInt, check_fields
 
 LEARNER, FROZEN = "learner", "opponents"  # policy names, if one policy learns
 EARLIER = "@"  # suffix of a policy's name: its earlier versions
-KEYS = ("keep", "every", "newest", "league", "fresh")
+KEYS = ("keep", "every", "newest", "league")
 SUCH_AS = "such as opponents={keep: 10, every: 20, newest: 0.8}"
 
 
@@ -42,7 +42,6 @@ class SelfPlaySettings:
     every: PositiveInt  # iterations between kept versions
     names: tuple[str, ...]  # of the policies; ("",) for a single one
     matchups: tuple[Matchup, ...]
-    fresh: tuple[int, ...] = ()  # iterations after which each policy is reinitialized; 0: never; (): none is
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -52,7 +51,7 @@ class SelfPlaySettings:
         """Read the key `algo.opponents`; raise ConfigError if it is invalid."""
         for key, value in given.items():
             require(key in KEYS, f"opponents.{key} is not a key of opponents; {nearest(str(key), KEYS)}")
-            if key not in ("league", "fresh"):
+            if key != "league":
                 allowed = "a number" if key == "newest" else "an integer"
                 _check_number(f"opponents.{key}", value, allowed, whole=key != "newest")
         missing = [key for key in ("keep", "every") if key not in given]
@@ -67,7 +66,7 @@ class SelfPlaySettings:
                 newest = given["newest"]
                 require(0 <= newest <= 1, f"newest={newest} must be in [0, 1]")
                 names, matchups = ("",), (Matchup(0, 0, False, newest), Matchup(0, 0, True, 1 - newest))
-            return cls(given["keep"], given["every"], names, matchups, _read_fresh(given.get("fresh"), names))
+            return cls(given["keep"], given["every"], names, matchups)
         except ConfigError as error:
             raise ConfigError(f"opponents.{error}") from error
 
@@ -149,22 +148,6 @@ def _read_league(league: Any) -> tuple[tuple[str, ...], tuple[Matchup, ...]]:
     total = sum(matchup.share for matchup in matchups)
     require(abs(total - 1) < 1e-6, f"league: shares sum to {total:g}; change them to sum to 1")
     return names, tuple(matchups)
-
-
-def _read_fresh(fresh: Any, names: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the iterations after which each policy of a league is reinitialized; 0: never."""
-    if fresh is None:
-        return ()
-    what = f"fresh={_format(fresh)}"
-    such = "such as {exploiter: 200}"
-    fits = isinstance(fresh, Mapping) and bool(fresh)
-    require(fits and len(names) > 1, f"{what} must map policies of a league to numbers of iterations; {such}")
-    for name, iterations in fresh.items():
-        known = f"fresh: '{name}' must be a policy of the league other than its first"
-        require(str(name) in names[1:], f"{known}; {nearest(str(name), names[1:])}")
-        _check_number(f"fresh.{name}", iterations, "an integer", whole=True)
-        require(iterations >= 1, f"fresh.{name}={iterations} must be at least 1")
-    return tuple(int(fresh.get(name, 0)) for name in names)
 
 
 def _check_number(name: str, value: Any, allowed: str, *, whole: bool) -> None:

@@ -79,9 +79,7 @@ class OpponentPool:
         for k, name in enumerate(settings.names):
             matchups = [one for one in settings.matchups if one.learner == k]
             shares = ", ".join(f"{name_opponent(settings.names, one)} in {one.share:.0%}" for one in matchups)
-            period = settings.fresh[k] if settings.fresh else 0
-            restarts = f"; reinitialized every {period} iterations" if period else ""
-            lines[f"{name} meets"] = f"{shares} of episodes{restarts}"
+            lines[f"{name} meets"] = f"{shares} of episodes"
         return lines
 
     def reset(self, first: Sequence[Weights]) -> None:
@@ -102,16 +100,6 @@ class OpponentPool:
     def is_league(self) -> bool:
         """True if several policies learn to play the same agents."""
         return self._settings is not None and len(self._settings.names) > 1
-
-    @property
-    def has_restarts(self) -> bool:
-        """True if some policies are reinitialized periodically."""
-        return self._settings is not None and bool(self._settings.fresh)
-
-    def policies_to_restart(self, iteration: int) -> list[int]:
-        """Return the indices of the policies that are reinitialized after this iteration."""
-        fresh = () if self._settings is None else self._settings.fresh
-        return [k for k, period in enumerate(fresh) if period and iteration % period == 0]
 
     def _keep(self, slots: list[Weights], newest: Weights) -> None:
         apart = 0 if self._settings is None else self._settings.every

@@ -20,7 +20,6 @@ LEAGUE = (
     "algo.opponents={keep: 2, every: 2, "
     "league: {main: {main: 0.3, main@: 0.2, exploiter@: 0.1}, exploiter: {main: 0.4}}}"
 )
-FRESH = LEAGUE.replace("league:", "fresh: {exploiter: 2}, league:")
 VARIANTS = {
     "turns": TURNS,
     "mortals": [*MORTALS, "algo.groups=2"],
@@ -29,12 +28,11 @@ VARIANTS = {
     "lstm": [*TURNS, "algo.lstm=true"],
     "a2c": [*TURNS, "algo=a2c"],
     "league": [*TURNS, "algo.rollouts=prefetch"],
-    "fresh": [*TURNS, "algo.rollouts=prefetch"],
 }
 
 
 def build(variant: str, *more: str, against: str | None = None) -> Any:
-    words = [*SMALL, *VARIANTS[variant], against or {"league": LEAGUE, "fresh": FRESH}.get(variant, AGAINST), *more]
+    words = [*SMALL, *VARIANTS[variant], against or {"league": LEAGUE}.get(variant, AGAINST), *more]
     if variant == "a2c":
         words = [word for word in words if "normalize" not in word and "minibatch" not in word and word != "algo=ppo"]
     return algorithm(*words)
@@ -135,35 +133,6 @@ def test_policies_of_a_league_never_move_each_others_parameters() -> None:
     np.testing.assert_array_equal(main, main_alone)
     np.testing.assert_array_equal(exploiter, exploiter_alone)
     assert (main != first).any() and (exploiter != drawn).any() and (first != drawn).any()
-
-
-@pytest.mark.parametrize("backend", ["dense", "torch"])
-def test_an_exploiter_begins_anew_and_what_it_was_is_kept(backend: str) -> None:
-    words = "algo.rollouts=inline", f"algo.backend={backend}"
-    fresh, other = build("fresh", *words), build("league", *words)
-    drawn, plan, against = [fresh.learning[1].learner.parameters()], fresh.plan(), other.plan()
-    for iteration in range(1, 5):
-        next(plan)
-        next(against)
-        main, exploiter = (one.learner.parameters() for one in fresh.learning)
-        if iteration == 2:
-            # Until then both runs are the same, and main goes on.
-            np.testing.assert_array_equal(main, other.learning[0].learner.parameters())
-            was = fresh.opponent_pool.version(2)[1].parameters
-            np.testing.assert_array_equal(was, other.learning[1].learner.parameters())
-        if iteration % 2:
-            assert all((exploiter != before).any() for before in drawn)
-            continue
-        anew = fresh._make_learner(1, iteration)
-        for name, leaf in leaves(anew.learner.state_dict()).items():
-            assert leaves(fresh.learning[1].learner.state_dict())[name] == leaf
-        assert leaves(fresh.learning[1].normalization.state_dict()) == leaves(anew.normalization.state_dict())
-        assert all((exploiter != before).any() for before in drawn)
-        np.testing.assert_array_equal(fresh.actors.newest[1].parameters, exploiter)
-        drawn.append(exploiter)
-    plan.close()
-    against.close()
-    assert "reinitialized every 2 iterations" in fresh.describe()["exploiter meets"]
 
 
 def test_who_learns_one_policy_for_all_begins_with_the_first_of_a_league() -> None:
@@ -295,10 +264,6 @@ def test_versions_are_kept_in_turn_and_act_as_they_did(variant: str) -> None:
         (
             [LEAGUE, "algo.policies={a: first, b: second}"],
             "opponents needs one policy for all agents, but there are 2",
-        ),
-        (
-            [FRESH, "algo.backend=torch", "algo.learners=2"],
-            "algo.opponents.fresh: algo.learners=2 cannot be reset together",
         ),
         ([AGAINST, "env.id=CartPole-v1"], "env.id=CartPole-v1 has one agent; opponents and matches need"),
     ],
