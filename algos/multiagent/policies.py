@@ -6,7 +6,7 @@ same seat, a `PolicyMapping` chooses one for each episode; for the others that r
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.inputs import blank_row
-from paddock.envs.errors import require
 from paddock.envs.multiagent.roles import SeatRows, narrow, widen
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spec import EnvSpec
@@ -182,23 +181,6 @@ class PolicyGroup:
                 own = own if owned is None else np.where(owned[:, None], own, 0)  # the rest belongs to another head
             actions.append(head.to_env(own.astype(head.inner_dtype)))
         return self.join(actions, policy_ids)
-
-    def state_dict(self, normalized: bool = False) -> dict[str, Any]:
-        """Return the divisors of byte observations, unless all are 255; `normalized` observations are not divided."""
-        divisors = self._divisors(normalized)
-        return {} if divisors is None else {"divisors": divisors}
-
-    def check(self, state: Mapping[str, Any], normalized: bool = False) -> None:
-        """Raise ConfigError if a run's state has other divisors of byte observations than these policies."""
-        then, now = state.get("divisors"), self._divisors(normalized)
-        what = f"env: this run divided byte observations by {then}, but the declared bounds now give {now}"
-        require(then == now, f"{what}; choose another run.dir=")
-
-    def _divisors(self, normalized: bool) -> Any:
-        """Return the divisors of byte observations, as `by_name` gives them; None: all are 255."""
-        networks = [spec.architecture for spec in self.specs]
-        each = [[] if normalized and one.inputs.plain else one.divisors for one in networks]
-        return self.by_name(each) if any(set(one) - {255} for one in each) else None
 
     def by_name(self, values: Sequence[Value]) -> Any:
         """Return the value of the only policy, or a mapping of policy names to values."""

@@ -190,12 +190,10 @@ class OffPolicy(RolloutAlgorithm):
             **{name: self.policy_group.by_name([own[name] for own in each]) for name in each[0]},
             "actors": self.actors.state_dict(),
             "evaluation": self.evaluation.state_dict(),
-            **self.policy_group.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state whose shapes the checkpoint has compared with `state_dict()`."""
-        self.policy_group.check(state)
         self.evaluations = int(state["evaluations"])
         every = {
             name: self.policy_group.in_order(state[name]) for name in ("learner", "schedule", "replay") if name in state

@@ -182,12 +182,10 @@ class OnPolicy(RolloutAlgorithm):
             "actors": self.actors.state_dict(),
             "evaluation": self.evaluation.state_dict(),
             **self.opponent_pool.state_dict(),
-            **self.policy_group.state_dict(self._sees_normalized),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state whose shapes the checkpoint has compared with `state_dict()`."""
-        self.policy_group.check(state, self._sees_normalized)
         self.count.load_state_dict(state)
         for one, own in zip(self.learning, self.policy_group.in_order(state["learner"]), strict=True):
             one.learner.load_state_dict(own)
@@ -256,10 +254,6 @@ class OnPolicy(RolloutAlgorithm):
             custom_encoder=self.custom_encoder,
             **self._assembly.network,
         )
-
-    @property
-    def _sees_normalized(self) -> bool:
-        return any(one.normalization.mean.size > 0 for one in self.learning)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return only the settings, which are all that an update in another learner's process reads."""
