@@ -42,6 +42,8 @@ class R2D2(QLearning):
     lstm: bool
 
     def __post_init__(self) -> None:
+        what = f"algo=r2d2 needs a single agent, but env.id={self.env.id} has several, or is shared with other clients"
+        require(not self.waits, f"{what}; use algo=dqn, or algo=ppo with algo.lstm=true")
         self.assemble_with_replay(
             make_discrete_head,
             self.exploration,

@@ -61,7 +61,10 @@ class JointCollector:
             if policies.specs[k].versions:  # frozen
                 continue
             # Waiting time and rewards of dead agents are shared by all policies, so only the first reports them.
-            steps, lives = recorder.steps(0.0 if k else env_s), {**recorder.lives, "stray_reward": 0.0 if k else stray}
+            steps, lives = (
+                recorder.steps(0.0 if k else env_s),
+                {"acts": recorder.acts, "stray_reward": 0.0 if k else stray},
+            )
             values = {field.name: getattr(steps, field.name) for field in fields(steps)} | {"obs": steps.obs[:T]}
             ends = {"last_obs": steps.obs[T], "start": self._own(start.light, k), "restarts": self.envs.venv.restarts}
             rollouts.append(Rollout(weights[k].version, **ends, **lives, **values))

@@ -43,8 +43,7 @@ class PolicyRecorder:
     ) -> None:
         """Start recording policy k, which acts on n of N rows; `state` [n, S] is updated in place.
 
-        `acts` [N] marks all policies' rows that await an action. With `explored`, exploration changes actions, and
-        replayed sequences need the stored memory.
+        `acts` [N] marks all policies' rows that await an action. With `explored`, exploration changes actions.
         """
         T, n = noise.shape[:2]
         self._policies, self._k, self._actor, self._noise = policies, k, actor, noise
@@ -53,8 +52,6 @@ class PolicyRecorder:
         self._rows = [slice(start, start + size) for start in range(0, n, size)]
         self._among = policies.rows(k, num_envs // groups)  # a group's batch
         self._where = np.arange(num_envs // groups * policies.seats)[self._among]
-        keeps = explored and acts is not None and state.shape[1] > 0
-        self._memory = np.empty((T, *state.shape), np.float32) if keeps else None
         self.acts: NDArray[np.bool_] | None = None
         self.owned: NDArray[np.bool_] | None = None
         if acts is not None:
@@ -70,8 +67,6 @@ class PolicyRecorder:
     def choose(self, t: int, group: int) -> NDArray[Any]:
         """Return the actions of the policy's rows in a group, as its head gives them to environments."""
         rows, acts, actor, of = self._rows[group], self.acts, self._actor, self.recorder
-        if self._memory is not None:
-            self._memory[t, rows] = of.state[rows]
         if acts is None:
             assert not isinstance(actor, VersionsActor)
             return of.choose(actor, t, rows)
@@ -123,11 +118,6 @@ class PolicyRecorder:
     def played(self) -> NDArray[np.bool_] | None:
         """Mask [T, n] of the actions that this policy chose; None: all."""
         return None if self.owned is None else self.owned[:-1]
-
-    @property
-    def lives(self) -> dict[str, Any]:
-        """`Rollout.acts` and `Rollout.memory`, if there are several agents."""
-        return {} if self.acts is None else {"acts": self.acts, "memory": self._memory}
 
     def steps(self, env_s: float) -> Steps:
         """See `Recorder.steps`."""

@@ -216,7 +216,7 @@ def spaces_of(env: EnvSpec) -> tuple[Layout, gymnasium.Space]:
     require(
         len(roles) == 1,
         f"env.id={env.id} has agents of {len(roles)} roles ({names}) with different spaces; allowed: one role; "
-        "algo=ppo, a2c, dqn, r2d2, pqn, sac and td3 learn a policy for each role",
+        "algo=ppo, a2c, dqn, pqn, sac and td3 learn a policy for each role",
     )
     return roles[0].observations, roles[0].action_space
 

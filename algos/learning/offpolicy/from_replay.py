@@ -123,12 +123,12 @@ class FromReplay(OffPolicy):
             "capacity": self.buffer_size,
             "n_step": self.n_step,
             "gamma": self.gamma,
-            "sequences": sequences,
         }
         drawing: dict[str, Any] = {"seed": one.seed, "priorities": priorities}
         if waits:
             return AgentReplay(AgentStreams(**stored), **drawing)
-        return Replay(Streams(stack=self.env.in_training().made.stack if inputs.plain else None, **stored), **drawing)
+        stack = self.env.in_training().made.stack if inputs.plain else None
+        return Replay(Streams(stack=stack, sequences=sequences, **stored), **drawing)
 
 
 def _obs_of(architecture: Architecture) -> np.dtype[Any]:

@@ -31,30 +31,6 @@ class Sequences:
         return self.burn_in + self.length + n_step - 1
 
 
-@dataclass(frozen=True)
-class SequenceSteps:
-    """Stored steps of B sequences: L - 1 steps, and L observations."""
-
-    obs: Array  # [L, B, ...]
-    end: NDArray[np.int64]  # [L - 1, B], how the steps ended
-    reward: Floats  # [L - 1, B]
-    action: Array  # [length, B, K], of learned steps
-    memory: Floats  # [B, S], recurrent state before the first step
-    finals: Array  # [F, ...], final observations of truncated steps after the burn-in
-
-
-def join_steps(
-    sequences: Sequences, powers: Floats, ids: NDArray[np.int64], weight: Floats, steps: SequenceSteps
-) -> SequenceBatch:
-    """Return the batch of sequences `ids` [1, B] with importance weights [1, B]; `powers` [n + 1] are gamma^m."""
-    first, start = sequences.burn_in, np.zeros(steps.obs.shape[:2], np.bool_)
-    start[1:] = steps.end != CONTINUES
-    end = steps.end[first:]
-    reward, discount, last = _sum(steps.reward[first:], end, sequences.length, powers)
-    seen = ids, steps.obs, start, steps.memory, steps.action
-    return SequenceBatch(*seen, reward, discount, last, np.argwhere(end > 0), steps.finals, weight[0])
-
-
 def _sum(
     reward: Floats, end: NDArray[np.int64], length: int, powers: Floats
 ) -> tuple[Floats, Floats, NDArray[np.int64]]:
@@ -108,5 +84,8 @@ class SequenceWindows:
         if self._states is not None:
             memory = self._states["state"][ids[0] & (len(self._states) - 1)]
         action = columns["action"][rows[first : first + length]].view(self._action.base).reshape(length, count, -1)
-        found = SequenceSteps(self._observations.at(at), end, columns["reward"][rows[:-1]], action, memory, finals)
-        return join_steps(sequences, self._powers, ids, weight, found)
+        start = np.zeros(at.shape, np.bool_)
+        start[1:] = end != CONTINUES
+        reward, discount, last = _sum(columns["reward"][rows[first:-1]], learned, length, self._powers)
+        seen = ids, self._observations.at(at), start, memory, action
+        return SequenceBatch(*seen, reward, discount, last, np.argwhere(learned > 0), finals, weight[0])

@@ -34,7 +34,6 @@ class Rollout:
     policy_s: float  # seconds selecting actions, summed over actors
     restarts: int  # environment worker processes replaced so far
     acts: NDArray[np.bool_] | None = None  # [T + 1, N], rows that select an action; None: all
-    memory: NDArray[np.float32] | None = None  # [T, N, S], recurrent state before each step, if stored per step
     stray_reward: float = 0.0  # received by inactive rows; not used for learning
 
     @property
@@ -107,9 +106,8 @@ def join(rollouts: Sequence[Rollout]) -> Rollout:
     values: dict[str, Any] = {"version": rollouts[0].version}
     for name in ("obs", "action", "logprob", "reward", "terminated", "truncated"):
         values[name] = np.concatenate([getattr(each, name) for each in rollouts], axis=1)
-    for name in ("acts", "memory"):
-        known = [getattr(each, name) for each in rollouts if getattr(each, name) is not None]
-        values[name] = np.concatenate(known, axis=1) if known else None
+    acts = [each.acts for each in rollouts if each.acts is not None]
+    values["acts"] = np.concatenate(acts, axis=1) if acts else None
     for name in ("last_obs", "final_obs", "returns", "lengths", "env_metrics"):
         values[name] = np.concatenate([getattr(each, name) for each in rollouts])
     for name in ("env_s", "policy_s", "restarts", "stray_reward"):

@@ -1,1 +1,1 @@
-"""Replay of multi-agent experience: whole transitions or whole sequences."""
+"""Replay of multi-agent experience, as whole transitions."""

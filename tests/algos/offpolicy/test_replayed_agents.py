@@ -28,9 +28,6 @@ SMALL = [
 ]
 SPLIT = "algo.policies={first: [a, c], second: [b, d]}"
 DQN = ["algo=dqn", "algo.target_every=3", "algo.epsilon_steps=100"]
-# Sequences of 2 + 4 + 1 turns from every fourth one on.
-R2D2 = ["algo=r2d2", "algo.target_every=3", "algo.epsilon_steps=100", "algo.n_step=2", "algo.batch_size=4"]
-R2D2 += ["algo.burn_in=2", "algo.sequence_length=4", "algo.learning_starts=120", "algo.updates_per_step=0.25"]
 PQN = ["algo=pqn", "algo.epochs=2", "algo.minibatch_size=8", "algo.layer_norm=false", "algo.epsilon_steps=100"]
 OF_REPLAY = ("algo.buffer_size", "algo.learning_starts", "algo.batch_size")  # keys that PQN does not have
 VARIANTS = {
@@ -42,15 +39,6 @@ VARIANTS = {
     "roles": ["algo=sac", "env.id=toy_worlds:Skirmish", "+env.kwargs.kinds=2", "algo.updates_per_step=0.3"],
     "split": [*DQN, "env.id=agents:Mortals", SPLIT, "algo.priority_exponent=0.6", "algo.learning_starts=60"],
     "seats": ["algo=td3", "env.id=agents:Sizes", SPLIT, "algo.rollouts=actors", "vec.num_envs=2"],
-    "memory": [*R2D2, "env.id=agents:Mortals", "algo.huber=1.0"],
-    "memories": [
-        *R2D2,
-        "env.id=agents:Mortals",
-        SPLIT,
-        "algo.rollouts=actors",
-        "vec.num_envs=2",
-        "algo.learning_starts=60",
-    ],
     "lambda": [*PQN, "env.id=agents:Mortals"],
     "lambda split": [*PQN, "env.id=agents:Mortals", SPLIT, "algo.rollouts=actors", "vec.num_envs=2"],
     "torch": ["algo=sac", "env.id=agents:Sizes", SPLIT, "algo.n_step=2", "algo.backend=torch"],
@@ -75,7 +63,7 @@ def advance(algo: Any, rows: int) -> list[dict[str, float]]:
     return found
 
 
-@pytest.mark.parametrize("variant", ["turns", "roles", "split", "seats", "memories", "lambda split", "torch"])
+@pytest.mark.parametrize("variant", ["turns", "roles", "split", "seats", "lambda split", "torch"])
 def test_interrupted_in_the_middle_of_a_world_it_goes_on_the_same(variant: str, tmp_path: Path) -> None:
     whole, first, second = (algorithm(variant, tmp_path / name) for name in ("whole", "cut", "cut"))
     expected = advance(whole, 7)
@@ -91,10 +79,7 @@ def test_interrupted_in_the_middle_of_a_world_it_goes_on_the_same(variant: str, 
     assert last["train/world_steps"] == whole.learning[0].schedule.rollouts * 4 * rows / whole.env.seats
     # Who waits or is dead takes no step, and what has been seen of turns is in the replay.
     assert last["step"] < last["train/world_steps"] * whole.env.seats
-    if whole.group == "r2d2":  # a sequence from every fourth turn on, with the last of its seven
-        sequences = sum(one.buffer.steps for one in whole.learning)
-        assert last["step"] - (8 + 4) * rows <= 4 * sequences <= last["step"]
-    elif whole.group != "pqn":
+    if whole.group != "pqn":
         assert last["step"] - whole.n_step * rows <= sum(one.buffer.steps for one in whole.learning) <= last["step"]
     assert advance(first, 4) == expected[:4]
     second.load_state_dict(first.state_dict())
@@ -102,7 +87,7 @@ def test_interrupted_in_the_middle_of_a_world_it_goes_on_the_same(variant: str, 
     assert leaves(second.state_dict()) == leaves(whole.state_dict())
 
 
-@pytest.mark.parametrize("variant", ["split", "memories"])
+@pytest.mark.parametrize("variant", ["split", "seats"])
 def test_two_policies_never_move_each_others_parameters(variant: str, tmp_path: Path) -> None:
     # What the agents of these worlds see and are asked for depends on nobody's actions.
     clean, other = (algorithm(variant, tmp_path / name) for name in ("clean", "other"))
@@ -165,7 +150,7 @@ def test_native_worlds_change_no_number(tmp_path: Path) -> None:
     assert found[0] == found[1] and found[0][-1]["train/updates"] > 30
 
 
-@pytest.mark.parametrize("variant", ["dqn", "memory", "lambda"])
+@pytest.mark.parametrize("variant", ["dqn", "lambda"])
 def test_what_the_dead_see_is_learned_from_by_nobody(
     variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,7 +162,7 @@ def test_what_the_dead_see_is_learned_from_by_nobody(
         for rollout in rollouts:
             assert rollout.acts is not None
             # What a life that terminated led to is in transitions, and counts for nothing.
-            waits = ~rollout.acts[1:] & (~rollout.terminated | (variant in ("memory", "lambda")))
+            waits = ~rollout.acts[1:] & (~rollout.terminated | (variant == "lambda"))
             rollout.obs[1:][waits[:-1]], rollout.last_obs[waits[-1]] = np.inf, np.inf
             rollout.action[~rollout.acts[:-1]] = 99
         return rollouts, end
@@ -217,6 +202,10 @@ def test_who_was_cut_off_while_it_waited_may_do_anything_after(tmp_path: Path, m
             "algo.buffer_size=79 is less than the 80 .*; increase it",
         ),
         (["algo=dqn", "env=cartpole", "algo.agent_id_feature=true"], "needs several agents"),
+        (
+            ["algo=r2d2", "env.id=agents:Mortals"],
+            "algo=r2d2 needs a single agent, but env.id=agents:Mortals has several",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(words: list[str], said: str, tmp_path: Path) -> None:
