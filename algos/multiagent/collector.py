@@ -61,13 +61,11 @@ class JointCollector:
             if policies.specs[k].versions:  # frozen
                 continue
             # Waiting time and rewards of dead agents are shared by all policies, so only the first reports them.
-            steps, lives = (
-                recorder.steps(0.0 if k else env_s),
-                {"acts": recorder.acts, "stray_reward": 0.0 if k else stray},
-            )
+            steps = recorder.steps(0.0 if k else env_s)
             values = {field.name: getattr(steps, field.name) for field in fields(steps)} | {"obs": steps.obs[:T]}
             ends = {"last_obs": steps.obs[T], "start": self._own(start.light, k), "restarts": self.envs.venv.restarts}
-            rollouts.append(Rollout(weights[k].version, **ends, **lives, **values))
+            lost = 0.0 if k else stray
+            rollouts.append(Rollout(weights[k].version, acts=recorder.acts, stray_reward=lost, **ends, **values))
         return rollouts, end
 
     def close(self) -> None:
