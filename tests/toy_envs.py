@@ -91,7 +91,6 @@ SPACES: dict[str, spaces.Space[Any]] = {
         a=spaces.Dict(x=spaces.Box(-1, 1, (1,)), y=spaces.Box(0, 9, (1,), np.uint8)), b=spaces.Box(0, 9, (3,), np.uint8)
     ),
     "text": spaces.Dict(mission=spaces.Text(9), image=spaces.Box(0, 255, (3, 2), np.uint8)),
-    "oneof": spaces.OneOf([spaces.Discrete(5, start=-1), spaces.Box(-1, 1, (2, 2), np.float64), spaces.Text(4)]),
     "pile": spaces.Dict(pile=spaces.Sequence(spaces.Box(-1, 1, (2,))), near=spaces.Discrete(3, start=-1)),
     "stacked": spaces.Sequence(spaces.Dict(x=spaces.Discrete(4), y=spaces.MultiBinary(3)), stack=True),
     "rooms": spaces.Tuple([spaces.Sequence(spaces.Box(-1, 1, (2,))), spaces.MultiDiscrete([2, 3])]),
@@ -115,8 +114,6 @@ GYMNASIUMS: list[tuple[spaces.Space[Any], dict[str, Any]]] = [  # those of its t
     (spaces.Sequence(spaces.Dict(feature=spaces.Box(0, 1, (3,)))), {"": 60}),
     (spaces.Sequence(spaces.Box(0, 1), stack=True), {"": 60}),
     (spaces.Sequence(spaces.Dict(a=spaces.Box(0, 1, (3,)), b=spaces.Discrete(5)), stack=True), {"": 60}),
-    (spaces.OneOf([spaces.Discrete(3), spaces.Box(0, 1)]), {}),
-    (spaces.OneOf([spaces.MultiBinary(2), spaces.MultiDiscrete([2, 2])]), {}),
 ]
 SPACES["gymnasiums"] = spaces.Tuple([space for space, _ in GYMNASIUMS])
 SPACES["everything"] = spaces.Dict(

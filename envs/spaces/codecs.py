@@ -18,7 +18,7 @@ Array = NDArray[Any]
 Views = Any  # an array [N, ...], or a dict or tuple of Views
 Index = int | tuple[int, ...]  # a row; for repeated elements, a row and the item's position
 Path = tuple[str | int, ...]
-Kind = Literal["real", "pixels", "bits", "choice", "choices", "text", "length", "tag"]
+Kind = Literal["real", "pixels", "bits", "choice", "choices", "text", "length"]
 Write = Callable[[Index, Any], None]
 Read = Callable[[Index], Any]
 

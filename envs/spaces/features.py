@@ -63,7 +63,7 @@ def width_of(leaf: Leaf) -> int:
     """Return the number of features of a leaf."""
     if leaf.kind == "text":
         return 0
-    if leaf.kind in ("choice", "tag", "length"):
+    if leaf.kind in ("choice", "length"):
         return leaf.count * leaf.sizes[0]
     # An empty MultiDiscrete([]) has no sizes to divide by.
     return leaf.count // max(len(leaf.sizes), 1) * sum(leaf.sizes) if leaf.kind == "choices" else leaf.count
@@ -76,7 +76,7 @@ def divisor_of(leaf: Leaf) -> int:
 
 def _spread(leaf: Leaf) -> Spread:
     """Return the function that writes the features of a leaf's numbers."""
-    if leaf.kind in ("choice", "choices", "tag"):
+    if leaf.kind in ("choice", "choices"):
         sizes = np.array(leaf.sizes)
         repeats = leaf.count // len(sizes)
         value = np.tile(

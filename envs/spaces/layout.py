@@ -29,7 +29,7 @@ from paddock.envs.spaces.codecs import (
 from paddock.envs.spaces.columns import Fill, filler
 from paddock.envs.spaces.features import Features
 from paddock.envs.spaces.structures import RecordCodec
-from paddock.envs.spaces.varying import OneOfCodec, SequenceCodec, TextCodec
+from paddock.envs.spaces.varying import SequenceCodec, TextCodec
 
 Bounds = Mapping[str, int]
 
@@ -53,7 +53,7 @@ class Layout:
         """Lay out a space.
 
         Args:
-            space: any Gymnasium space except Graph.
+            space: any Gymnasium space except Graph and OneOf.
             bounds: largest size by the dotted path of each component of variable size: items of a Sequence, characters
                 of a custom text space. The path of the root is "element". None: sizes must not vary, as of actions.
             without: dotted paths of components to leave out.
@@ -81,7 +81,7 @@ class Layout:
     def fields(self, rows: Array) -> Views:
         """Return views of the leaves of rows [...]: arrays [..., *shape] in the space's structure of dicts and tuples.
 
-        A Sequence has "length" and "items", a OneOf "tag" and its options by index.
+        A Sequence has "length" and "items".
         """
         return self._root.views(rows if self.plain else rows.view(self._root.dtype))
 
@@ -164,9 +164,6 @@ class _Builder:
                 return space, NumericCodec(path, _kind(space), dtype, lead, space.shape, greatest=greatest)
             case spaces.Text():
                 return space, TextCodec(path, lead, space.max_length)
-            case spaces.OneOf():
-                built = [self.build(option, (*path, k), lead) for k, option in enumerate(space.spaces)]
-                return spaces.OneOf([kept for kept, _ in built]), OneOfCodec(path, lead, [part for _, part in built])
             case spaces.Sequence():
                 most, key = self._bound(space, path)
                 kept, item = self.build(space.feature_space, (*path, "items"), (*lead, most))

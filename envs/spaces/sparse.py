@@ -88,7 +88,7 @@ class SparseFeatures:
             type_ = TYPES.index(leaf.dtype.lstrip("<|").replace("b1", "u1"))
             for k in range(leaf.count):
                 offset = leaf.offset + k * each
-                if leaf.kind in ("choice", "choices", "tag"):
+                if leaf.kind in ("choice", "choices"):
                     own = k % len(leaf.sizes)
                     found.append((leaf.starts[own], offset, first, leaf.sizes[own], 0, type_, 1))
                     first += leaf.sizes[own]

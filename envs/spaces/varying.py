@@ -1,4 +1,4 @@
-"""Codecs of spaces whose elements vary in size within a bound: Text, OneOf and Sequence."""
+"""Codecs of spaces whose elements vary in size within a bound: Text and Sequence."""
 
 import abc
 from collections.abc import Iterator, Sequence
@@ -99,45 +99,6 @@ class TextCodec(VaryingCodec):
         """See `Codec.reader`."""
         item = views.item
         return lambda index: item(index)
-
-
-@final
-class OneOfCodec(VaryingCodec):
-    """Codec of a OneOf: the index of the chosen space, then all spaces; those not chosen are zeros."""
-
-    def __init__(self, path: Path, lead: tuple[int, ...], options: Sequence[Codec]) -> None:
-        """Lay out the index of the chosen option and all options."""
-        self.path = path
-        self.tag = NumericCodec((*path, "tag"), "tag", INTEGER, lead, (), (len(options),), (0,))
-        self.record = RecordCodec(path, {"tag": self.tag, **dict(enumerate(options))}, None)
-        self.options, self.dtype = list(options), self.record.dtype
-
-    def write(self, views: Views) -> Write:
-        """See `VaryingCodec.write`."""
-        tag = views["tag"]
-        writes = [codec.writer(views[k]) for k, codec in enumerate(self.options)]
-        arrays = [list(flatten(views[k])) for k in range(len(writes))]
-
-        def write(index: Index, element: Any) -> None:
-            chosen = element[0] if isinstance(element, tuple | list) and len(element) == 2 else None
-            if not isinstance(chosen, int | np.integer) or not 0 <= chosen < len(writes):
-                got = repr(chosen) if chosen is not None else f"{type(element).__name__}"
-                raise SpaceMismatch(f"{got}{at_path(self.path)}, expected one of {len(writes)} with its value")
-            clear(arrays[tag[index]], index)
-            writes[chosen](index, element[1])
-            tag[index] = chosen
-
-        return write
-
-    def reader(self, views: Views) -> Read:
-        """See `Codec.reader`."""
-        tag, reads = views["tag"], [codec.reader(views[k]) for k, codec in enumerate(self.options)]
-
-        def read(index: Index) -> Any:
-            chosen = tag[index]  # an int64, as in Gymnasium's samples
-            return chosen, reads[chosen](index)
-
-        return read
 
 
 @final

@@ -41,7 +41,7 @@ class Buffer:
         self._packed = packed and not layout.plain
         self._dtype, self._inner = array.dtype, array.shape[1:]
         self._numbers = array.dtype.kind != "V"  # an element is an array of numbers or a number
-        self._sized = not any(leaf.kind in ("length", "tag", "text") for leaf in layout.leaves)
+        self._sized = not any(leaf.kind in ("length", "text") for leaf in layout.leaves)
 
     def write(self, rows: RowIndex, elements: Sequence[Any]) -> None:
         """Write one element into each row.

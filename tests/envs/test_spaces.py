@@ -40,7 +40,7 @@ def box(rng: np.random.Generator) -> spaces.Box:
 def random_space(rng: np.random.Generator, depth: int, path: str, bounds: dict[str, Any]) -> Space:
     """Draw a space of at most so many levels, and note the bounds it needs."""
     inner = lambda *keys: random_space(rng, depth - 1, ".".join(filter(None, [path, *map(str, keys)])), bounds)  # noqa: E731
-    kind = rng.integers(11 if depth else 6)
+    kind = rng.integers(10 if depth else 6)
     n = int(rng.integers(1, 4))
     match kind:
         case 0 | 1:
@@ -57,8 +57,6 @@ def random_space(rng: np.random.Generator, depth: int, path: str, bounds: dict[s
             return spaces.Dict({key: inner(key) for key in "cab"[:n]})
         case 8:
             return spaces.Tuple([inner(k) for k in range(n)])
-        case 9:
-            return spaces.OneOf([inner(k) for k in range(n)])
     bounds[path or "element"] = 60
     return spaces.Sequence(inner("items"), stack=bool(rng.integers(2)))
 
@@ -158,7 +156,6 @@ def test_features_are_numbers_pixels_between_0_and_1_and_choices_one_hot() -> No
             "say": spaces.Text(4),
             "speed": spaces.Box(-np.inf, np.inf, (2,), np.float64),
             "things": spaces.Sequence(spaces.Box(0, 1, (1,), F4)),
-            "way": spaces.OneOf([spaces.Discrete(2), spaces.Box(0, 1, (1,), F4)]),
         }
     )
     layout = Layout.of(space, {"things": 3}, [])
@@ -173,13 +170,12 @@ def test_features_are_numbers_pixels_between_0_and_1_and_choices_one_hot() -> No
             "say": "ab",
             "speed": np.array([2.5, -3]),
             "things": (np.array([0.5], F4), np.array([0.25], F4)),
-            "way": (1, np.array([0.75], F4)),
         },
     )
-    expected = [1, 0, 0.2, 1, 0, 0, 1, 0, 1, 0, 1, 0, 2.5, -3, 1, 1, 0, 0.5, 0.25, 0, 0, 1, 1, 0, 0.75]
+    expected = [1, 0, 0.2, 1, 0, 0, 1, 0, 1, 0, 1, 0, 2.5, -3, 1, 1, 0, 0.5, 0.25, 0]
     assert layout.features(rows)[0].tolist() == pytest.approx(expected)
-    # Real are the speed, the things and the number that the way may be.
-    assert np.flatnonzero(layout.is_real).tolist() == [12, 13, 17, 18, 19, 24]
+    # Real are the speed and the things.
+    assert np.flatnonzero(layout.is_real).tolist() == [12, 13, 17, 18, 19]
 
 
 NESTED = spaces.Dict(
@@ -187,7 +183,6 @@ NESTED = spaces.Dict(
     n=spaces.Discrete(4, start=1),
     t=spaces.Text(3, min_length=0),
     s=spaces.Sequence(spaces.Discrete(2)),
-    o=spaces.OneOf([spaces.Discrete(2), spaces.Text(2)]),
     m=spaces.MultiBinary(2),
 )
 ELEMENT: dict[str, Any] = {
@@ -195,7 +190,6 @@ ELEMENT: dict[str, Any] = {
     "n": 1,
     "t": "a",
     "s": (0, 1),
-    "o": (0, 1),
     "m": np.zeros(2, np.int8),
 }
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -213,7 +207,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"s": (0, 1, 1)},
         "3 items at ['s'], expected at most 2; increase env.bounds.s",
     ),
-    "an alternative that is none": ({"o": (2, 0)}, "2 at ['o'], expected one of 2 with its value"),
 }
 
 

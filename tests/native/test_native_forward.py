@@ -97,7 +97,6 @@ SPACE = spaces.Dict(
     grey=spaces.Box(0, 255, (2, 2), np.uint8),
     said=spaces.Text(5),
     held=spaces.Sequence(spaces.MultiDiscrete([5, 9])),
-    one=spaces.OneOf([spaces.Discrete(3), spaces.Box(0, 1, (1,), np.float32)]),
 )
 
 

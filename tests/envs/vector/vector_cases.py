@@ -35,11 +35,10 @@ def samples(observation: str, action: str = "start", **changes: Any) -> EnvSpec:
     return env_spec("toy_envs:Samples-v0", kwargs={"observation": observation, "action": action}, **changes)
 
 
-STRUCTURED = {  # with each kind of space that Gymnasium has
+STRUCTURED = {  # with each kind of space that rows can hold
     "padded": samples("padded", "mixed"),
     "text": samples("text", "number"),
-    "oneof": samples("oneof", "text"),
-    "pile": samples("pile", "oneof", bounds={"pile": 40}),
+    "pile": samples("pile", "text", bounds={"pile": 40}),
     "stacked": samples("stacked", "bits", bounds={"element": 40}),
     "rooms": samples("rooms", "start", bounds={"0": 40}),
     "bits": samples("bits", "padded"),
