@@ -255,28 +255,12 @@ class DiscreteCodec(Codec):
         self._numbers.pack(views, batch, choices)
 
 
-def out_of_range_check(codec: NumericCodec, most: int | None = None) -> Callable[[Array], bool]:
-    """Return a function that tests whether an element has a choice out of range.
-
-    It takes arrays of the codec's dtype and shape or, if `most` is given, batches [B, *shape] with B <= `most`.
-    """
-    shape = codec.shape if most is None else (most, *codec.shape)
+def out_of_range_check(codec: NumericCodec) -> Callable[[Array], bool]:
+    """Return a function that tests whether elements [..., *shape] of the codec's dtype have a choice out of range."""
+    unsigned = np.dtype(f"u{codec.base.itemsize}")  # choices below the smallest become large
     low, counts = np.array(codec.starts, codec.base).reshape(codec.shape), np.array(codec.sizes, np.uint64)
-    above, wrong = np.zeros(shape, codec.base), np.zeros(shape, np.bool_)
-    unsigned = above.view(f"u{codec.base.itemsize}")  # choices below the smallest become large
-    highest = np.minimum(counts - 1, np.iinfo(unsigned.dtype).max).astype(unsigned.dtype).reshape(codec.shape)
-
-    def has_other(array: Array) -> bool:
-        np.subtract(array, low, above)
-        np.greater(unsigned, highest, wrong)
-        return 1 in wrong.tobytes()  # ten times as fast as any()
-
-    def have_other(batch: Array) -> bool:
-        count = len(batch)
-        np.subtract(batch, low, above[:count])
-        return bool(np.greater(unsigned[:count], highest, wrong[:count]).any())
-
-    return has_other if most is None else have_other
+    highest = np.minimum(counts - 1, np.iinfo(unsigned).max).astype(unsigned).reshape(codec.shape)
+    return lambda array: 1 in ((array - low).view(unsigned) > highest).tobytes()  # ten times as fast as any()
 
 
 def _other_structure(error: Exception) -> SpaceMismatch:

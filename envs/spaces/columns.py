@@ -36,7 +36,7 @@ def _fill_numbers(codec: NumericCodec, view: Array) -> Fill | None:
         return None
     first, rest, straight = {shape[0]}, shape[1:], view.flags.c_contiguous
     casting: Any = "same_kind" if dtype.kind == "f" else "safe"  # with which integers would wrap around
-    has_other = out_of_range_check(codec, len(view)) if codec.kind == "choices" else None
+    has_other = out_of_range_check(codec) if codec.kind == "choices" else None
 
     def fill(rows: Any, elements: Sequence[Any]) -> None:
         if set(map(len, elements)) != first:  # else one element's surplus could fill another's gap
