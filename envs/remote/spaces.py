@@ -19,7 +19,6 @@ ARGUMENTS: dict[type[Space], dict[str, str]] = {  # constructor arguments and th
     spaces.Tuple: {"spaces": "spaces"},
     spaces.Dict: {"spaces": "spaces"},
     spaces.Sequence: {"space": "feature_space", "stack": "stack"},
-    spaces.OneOf: {"spaces": "spaces"},
 }
 KINDS = {kind.__name__: kind for kind in ARGUMENTS}
 
