@@ -24,12 +24,13 @@ from .config.command import display_path
 from .config.compose import compose_sections
 from .config.experiment import SECTIONS
 from .config.overrides import format_run_dir
-from .evaluation.elites import find_elite, tabulate_elites
+from .evaluation.choice import choose_policy
+from .evaluation.elites import tabulate_elites
 from .evaluation.fresh_episodes import MAX_STEPS, Evaluation, evaluate
 from .evaluation.load import build_on_cpu
 from .evaluation.load import load as load_algorithm
 from .evaluation.policy import TrainedPolicy
-from .evaluation.target import find_env, find_policy, find_target
+from .evaluation.target import find_env, find_target
 from .evaluation.video import Film, draw_without_screen
 from .launch import format_end, prepare, print_dry_run, retry_if_folder_taken
 from .runs.folder import read_config
@@ -182,11 +183,7 @@ class Run:
         Raises:
             PaddockError: there is no checkpoint, or no such policy.
         """
-        algorithm, progress = load_algorithm(self.path)
-        target = find_target(algorithm, self.path, niche, agent)
-        elite = find_elite(algorithm, self.path, cell, near)
-        policy, iteration = find_policy(algorithm, self.path, which, target, progress, elite)
-        return TrainedPolicy(policy, find_env(algorithm, self.path, target), iteration, of)
+        return choose_policy(self.path, which=which, of=of, niche=niche, agent=agent, cell=cell, near=near)
 
     def evaluate(
         self,

@@ -14,8 +14,8 @@ import numpy as np
 
 from paddock.envs.errors import ConfigError, install, require
 
-from .api import Run
 from .config.command import Readers, check_output, parse, read_numbers, run_command, write_output
+from .evaluation.choice import choose_policy
 from .runs.folder import read_config
 from .runs.identity import algorithm_name
 
@@ -54,7 +54,7 @@ def export(run: Path, path: Path, **options: Any) -> Export:
     check_output("FILE", path, (".onnx",))
     config = read_config(run)  # check the folder before the packages
     graphs = _import("onnx", "paddock.algos.networks.onnx_graph")
-    chosen = Run(run).policy(**options)
+    chosen = choose_policy(run, **options)
     notes = {"environment": chosen.env.id, "algorithm": algorithm_name(config), "iteration": str(chosen.iteration)}
     shape: Any = chosen.layout.space.shape
     model = graphs.build_model(chosen.policy, tuple(shape or ()), np.dtype(chosen.layout.row.base), notes)
