@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_refused_with_the_first_difference(
 def test_only_raw_or_normalized_bytes_are_exported() -> None:
     common = ["env=gymnasium", "env.id=toy_envs:Scenes-v0", "algo.hidden_sizes=[8,6]"]
     flat = "algo.encoder=mlp"
-    kinds = {"es": ["algo=es", PLAIN], "ppo": ["algo=ppo", flat], "dqn": ["algo=dqn", TANH, flat]}
+    kinds = {"es": ["algo=es", flat, PLAIN], "ppo": ["algo=ppo", flat], "dqn": ["algo=dqn", TANH, flat]}
     known = {name: learned(*words, *common).initial_policy() for name, words in kinds.items()}
     for source, target in (("es", "ppo"), ("dqn", "es")):
         with pytest.raises(
@@ -171,7 +171,7 @@ def test_only_raw_or_normalized_bytes_are_exported() -> None:
         ):
             build(*kinds[target], *common).start_from(known[source])
     obs = np.random.default_rng(2).integers(0, 256, (20, 44, 40, 3), np.uint8)
-    scaled = {"es": ["algo=es"], "ppo": ["algo=ppo", flat, SCALED, "algo.observation_clip=5"]}
+    scaled = {"es": ["algo=es", flat], "ppo": ["algo=ppo", flat, SCALED, "algo.observation_clip=5"]}
     for one, other in (("es", "es"), ("dqn", "ppo"), ("scaled es", "scaled ppo")):
         words = scaled if one.startswith("scaled") else kinds
         source, target = (name.removeprefix("scaled ") for name in (one, other))

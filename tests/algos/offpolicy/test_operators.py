@@ -72,7 +72,7 @@ class Stage:
         self.tell(f"draw {first}+{updates}")
         return SimpleNamespace(ids=np.full((updates, batch_size), first))
 
-    def learn(self, batch: Any, rate: float) -> tuple[Any, Any]:
+    def update(self, batch: Any, rate: float) -> tuple[Any, Any]:
         self.tell(f"learn {batch.ids[0, 0]}")
         return {"rate": np.full(len(batch.ids), rate)}, batch.ids / 2
 

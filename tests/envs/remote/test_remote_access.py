@@ -194,7 +194,7 @@ def test_what_is_asked_for_must_be_what_is_served(serve: Any, monkeypatch: Any) 
     with pytest.raises(ConfigError, match="serve different versions of CartPole-v1"):
         remote(server.address, other.address).make(COUNTING)
     monkeypatch.setattr(endpoint, "PROTOCOL", 9)
-    with pytest.raises(ConfigError, match="the client uses protocol 9, this server 11; install the same version"):
+    with pytest.raises(ConfigError, match="the client uses protocol 9, this server 12; install the same version"):
         remote(server.address).make(COUNTING)
 
 
