@@ -217,7 +217,7 @@ class ES:
             "learners": "1, in this process, on the CPU",
             "strategy": type(self.search).__name__,
             "members": f"{self.population}, enough for {count_useful_workers(self)} workers",
-            "policy": f"{network.describe()}, {network.num_parameters:,} parameters",
+            "policy": f"{network.describe()}, {self.problem.num_parameters:,} parameters",
         }
 
     def _check(self) -> None:

@@ -29,7 +29,13 @@ from paddock.algos.evolution.generation import (
     play_population,
     training_metrics,
 )
-from paddock.algos.evolution.networks import initial_parameters, make_network, make_policy, native_network
+from paddock.algos.evolution.networks import (
+    count_parameters,
+    initial_parameters,
+    make_network,
+    make_policy,
+    native_network,
+)
 from paddock.algos.evolution.population import EpisodeCap, Problem, play_members
 from paddock.algos.evolution.ranks import EvaluationLost
 from paddock.algos.evolution.strategies.cma import CMASettings
@@ -109,7 +115,7 @@ class MAPElites:
             observation_sampling=float(any(one.feature is not None for one in self.dimensions)),
             same_episodes=self.same_episodes,
         )
-        size = network.num_parameters
+        size = count_parameters(network)
         check_memory(f"batch_size={self.batch_size}", self.population * size, "members", 128)
         cells = make_cells(self.dimensions, self.cells, size, self.seed)
         threshold_min = float("-inf") if self.threshold_min is None else self.threshold_min
@@ -205,7 +211,7 @@ class MAPElites:
         other.problem = replace(self.problem, vec=vec, episodes_per_member=episodes, **changes)
         generation = run_job(pool, play_members, play_population(other, other.problem, members, 0))
         check_lost(generation)
-        archive = Archive(self.elites.cells, self.problem.network.num_parameters, 1.0, float("-inf"))
+        archive = Archive(self.elites.cells, self.problem.num_parameters, 1.0, float("-inf"))
         archive.add(members.parameters, generation.returns.ravel(), other._describe(generation), self.iteration)
         return archive
 
@@ -218,7 +224,7 @@ class MAPElites:
             "learners": "1, in this process, on the CPU",
             "archive": f"{self.elites.cells.count:,} cells of {names}",
             "members": f"{self.population} by {self.emitters} emitters, enough for {count_useful_workers(self)} workers",
-            "policy": f"{network.describe()}, {network.num_parameters:,} parameters",
+            "policy": f"{network.describe()}, {self.problem.num_parameters:,} parameters",
         }
 
     def _emit_from(self, start: NDArray[np.float32], std: float) -> None:

@@ -65,6 +65,15 @@ def initial_parameters(network: EvolvedNetwork, std: float, seed: int) -> Floats
     return parameters_to_vector(initial.parameters()).detach().numpy().astype(np.float64)
 
 
+def count_parameters(network: EvolvedNetwork) -> int:
+    """Return the number of parameters P."""
+    if isinstance(network, MLP):
+        return network.num_parameters
+    from paddock.algos.networks.actor_critic import acting_network  # imports torch
+
+    return sum(each.numel() for each in acting_network(network).parameters())
+
+
 def native_network(network: EvolvedNetwork) -> Network | None:
     """Return the native form of a network; None if it has none."""
     return network.network if isinstance(network, MLP) else None

@@ -1,6 +1,7 @@
 """Tasks of evolution strategies on a worker: rebuild members, from the keys of their noise, and play episodes."""
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.common.keys import PhiloxNoise, Stream, episode_seed, keyed_generator
 from paddock.algos.common.threads import one_thread
-from paddock.algos.evolution.networks import EvolvedNetwork, as_weights, native_network
+from paddock.algos.evolution.networks import EvolvedNetwork, as_weights, count_parameters, native_network
 from paddock.algos.evolution.strategies.protocol import Gaussian, Members, Noise
 from paddock.algos.learning import players
 from paddock.algos.learning.episodes import Episodes, Moments, Players
@@ -49,9 +50,14 @@ class Problem:
     same_episodes: bool = False  # all members of all iterations play the same episodes
     stream: Stream = Stream.EPISODE  # of the episodes' seeds
 
+    @functools.cached_property
+    def num_parameters(self) -> int:
+        """Number of parameters P of a member."""
+        return count_parameters(self.network)
+
     def noise(self, iteration: int, niche_index: int = 0) -> Noise:
         """Return the noise of an iteration, the same on every machine."""
-        source = PhiloxNoise(self.seed, self.network.num_parameters)
+        source = PhiloxNoise(self.seed, self.num_parameters)
         return lambda index: source(iteration, niche_index << 32 | index)
 
 
@@ -139,7 +145,7 @@ def _play(
     workspace = _workspaces.of(problem)
     if workspace.native is not None:
         loaded = [distribution.load(m) for m in range(first, max(member, default=first - 1) + 1)]
-        parameters = np.array(loaded, np.float32).reshape(-1, problem.network.num_parameters)
+        parameters = np.array(loaded, np.float32).reshape(-1, problem.num_parameters)
         rows = [m - first for m in member]
         return workspace.native.play(parameters, rows, distribution.normalizer, seeds, cap=cap, observe=observe)
     try:
@@ -170,7 +176,7 @@ class _Workspace:
             elif network.lstm and network.encoder == "mlp" and network.inputs.dtype != np.uint8:
                 self.population = RecurrentPopulation(network, rows)
             else:
-                blank = Weights(0, np.zeros(network.num_parameters, np.float32))
+                blank = Weights(0, np.zeros(problem.num_parameters, np.float32))
                 self.actors = [ActorPolicy(network, blank) for _ in range(rows)]
 
     def members(self, load: Callable[[int], NDArray[np.float32]], normalizer: Normalizer | None) -> Players:

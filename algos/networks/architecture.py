@@ -1,6 +1,5 @@
 """Network architecture of a policy, and versions of its weights."""
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -144,13 +143,6 @@ class Architecture:
     def state_width(self) -> int:
         """Size S of the LSTM state (hidden and cell); 0 without LSTM."""
         return 2 * self.features if self.lstm else 0
-
-    @functools.cached_property
-    def num_parameters(self) -> int:
-        """Number of parameters P of the acting network."""
-        from paddock.algos.networks.actor_critic import acting_network  # imports torch
-
-        return sum(each.numel() for each in acting_network(self).parameters())
 
     def prepare(self, rows: NDArray[Any], weights: "Weights") -> NDArray[Any]:
         """Map rows of observations [B, ...] to the network's input, normalized with the statistics in `weights`."""

@@ -17,6 +17,7 @@ from test_es import (  # type: ignore[import-not-found]  # pytest puts this fold
 from torch import nn
 
 from paddock.algos.es import ES
+from paddock.algos.evolution.networks import count_parameters
 from paddock.algos.evolution.strategies.ga import GASettings
 from paddock.algos.networks import onnx_graph
 from paddock.algos.networks.actor_critic import acting_network
@@ -86,7 +87,7 @@ def test_native_lstms_equal_the_same_networks_in_torch() -> None:
     es = evolved("lstm, continuous", hidden_sizes=(6, 5))
     architecture, draw = es.problem.network, np.random.default_rng(0)
     assert isinstance(architecture, Architecture)
-    members = draw.normal(0, 0.7, (3, architecture.num_parameters)).astype(np.float32)
+    members = draw.normal(0, 0.7, (3, count_parameters(architecture))).astype(np.float32)
     together, alone = RecurrentPopulation(architecture, 3), RecurrentPopulation(architecture, 1)
     for slot, parameters in enumerate(members):
         together.load(slot, parameters)
