@@ -234,7 +234,7 @@ def test_a_network_that_is_not_finite_loses_its_own_episodes_alone(env: EnvSpec)
 def test_members_are_played_the_same_natively_and_step_by_step(env: EnvSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """As workers of ES do it: pairs around a mean, in parts of any size, and the mean itself."""
     problem = replace(Crowd.of(env).problem, episode_cap=25)
-    mean = 0.3 * np.random.default_rng(6).standard_normal(problem.network.num_parameters).astype(np.float32)
+    mean = 0.3 * np.random.default_rng(6).standard_normal(problem.num_parameters).astype(np.float32)
     distribution = SearchDistribution(
         problem, iteration=4, members=protocol.Gaussian(mean, np.float32(0.1), mirrored=True)
     )
