@@ -1,4 +1,4 @@
-"""Policies of a run by their options."""
+"""Choice of a policy among those of a run."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -39,20 +39,21 @@ INLINE void transpose(vf block[LANES])
     }
 }
 
-/* Write from[k * wide + i] to to[i * to_wide + k] for count x width numbers; 0 pads the rows of `to` to whole vectors. */
+/* Write from[k * wide + i] to to[i * to_wide + k] for count x width numbers. Rows of `to` are padded with 0 to whole
+ * vectors. */
 INLINE void transpose_rows(const float *from, size_t wide, int count, int width, float *to, size_t to_wide)
 {
     for (int k = 0; k < count; k += LANES)
         for (int i = 0; i < width; i += LANES) {
-            const int inputs = width - i < LANES ? width - i : LANES;
+            const int columns = width - i < LANES ? width - i : LANES;
             vf block[LANES];
             for (int b = 0; b < LANES; b++) block[b] = splat(0);
             for (int b = 0; b < LANES && k + b < count; b++) {
                 const float *row = from + (k + b) * wide + i;
-                if (inputs == LANES) block[b] = *(const vf_row *)row;
-                else memcpy(&block[b], row, inputs * sizeof *row);
+                if (columns == LANES) block[b] = *(const vf_row *)row;
+                else memcpy(&block[b], row, columns * sizeof *row);
             }
             transpose(block);
-            for (int b = 0; b < inputs; b++) *(vf *)(to + (i + b) * to_wide + k) = block[b];
+            for (int b = 0; b < columns; b++) *(vf *)(to + (i + b) * to_wide + k) = block[b];
         }
 }
