@@ -56,7 +56,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close is not None:
         return f"did you mean '{close}'?"
     if not known:
-        return "no names are known"
+        return "there are none"
     return f"known: {', '.join(known[:12])}" + (", ..." if len(known) > 12 else "")
 
 

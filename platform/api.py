@@ -35,7 +35,6 @@ from .evaluation.video import Film, draw_without_screen
 from .launch import format_end, prepare, print_dry_run, retry_if_folder_taken
 from .runs.folder import read_config
 from .runs.results import read_events, read_metrics
-from .runs.trust import trust as trust_run
 from .session import run_session
 
 if TYPE_CHECKING:
@@ -91,20 +90,10 @@ def _run(overrides: Sequence[str], progress: bool) -> "Run":
     return run
 
 
-def load(folder: str | os.PathLike[str], trust: bool = False) -> "Run":
-    """Return the run in a folder; it may still be running.
-
-    Args:
-        folder: the run's folder.
-        trust: allow a folder written by another user to name any code.
-
-    Raises:
-        FolderError: the folder holds no run.
-    """
+def load(folder: str | os.PathLike[str]) -> "Run":
+    """Return the run in a folder; it may still be running. Raise FolderError if the folder holds no run."""
     path = Path(folder).absolute()
     read_config(path)
-    if trust:
-        trust_run(path)
     return Run(path)
 
 

@@ -18,10 +18,10 @@ from . import CONF
 from .config.command import Readers, display_path, parse, run_command
 from .config.compose import compose_sections
 from .config.experiment import assemble
+from .evaluation.load import add_start_folder_to_path
 from .runs.folder import INITIAL, read_config, read_json
 from .runs.journal import describe_changes, read_rows
 from .runs.provenance import find_source
-from .runs.trust import add_start_folder_to_path
 from .session import run_session
 
 READERS: Readers = {

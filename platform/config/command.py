@@ -14,7 +14,6 @@ from typing import Any
 from paddock.envs.errors import DISK_FULL, ConfigError, PaddockError, nearest, require, split_details
 
 from ..runs.checkpoint import FULL, write_atomically
-from ..runs.trust import trust
 
 HELP = Path(__file__).parents[1] / "help"  # a page per command
 EXIT_TIMEOUT_S = 10.0  # for threads that environments left running
@@ -118,7 +117,6 @@ def parse(command: str, arguments: Sequence[str], readers: Readers) -> tuple[lis
     """Split arguments into run folders and values by key; raise ConfigError for bad input."""
     runs: list[Path] = []
     values: dict[str, Any] = {}
-    readers = {**readers, "trust": (read_flag, "true or false")}
     for argument in arguments:
         key, equals, text = argument.partition("=")
         if key in readers and equals:
@@ -137,9 +135,6 @@ def parse(command: str, arguments: Sequence[str], readers: Readers) -> tuple[lis
             raise ConfigError(f"{argument}: {key} is not a key of {command}; {nearest(key, readers)}")
         else:
             runs.append(Path(argument))
-    if values.pop("trust", False):
-        for path in (*runs, *(value for value in values.values() if isinstance(value, Path))):
-            trust(path)
     return runs, values
 
 

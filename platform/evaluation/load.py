@@ -1,5 +1,6 @@
 """Load the algorithm of a run on the CPU, whatever hardware it was trained on."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,9 +13,8 @@ from paddock.envs.vector import Serial
 
 from ..config.experiment import build_algorithm
 from ..runs.checkpoint import CheckpointError, Checkpoints
-from ..runs.folder import read_config
+from ..runs.folder import read_config, read_json
 from ..runs.loop import Progress, restore
-from ..runs.trust import add_start_folder_to_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,13 @@ def build_on_cpu(run: Path) -> Any:
     add_start_folder_to_path(run)
     # The run's `vec` may need hardware or servers that are not available here.
     return build_algorithm(_on_cpu(config), SerialPool(), UnsteppedSerial(num_envs=config["vec"].get("num_envs", 1)))
+
+
+def add_start_folder_to_path(run: Path) -> None:
+    """Append the folder from which a run was started to `sys.path`, for the classes that its configuration names."""
+    folder = read_json(run / "provenance.json").get("folder")
+    if isinstance(folder, str) and Path(folder).is_dir() and folder not in sys.path:
+        sys.path.append(folder)
 
 
 def _on_cpu(config: Mapping[str, Any]) -> dict[str, Any]:
