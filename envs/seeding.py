@@ -33,7 +33,26 @@ class _Generators:
             np.random.set_bit_generator(numpy)  # type: ignore[attr-defined]
 
 
-class OwnGenerators(gymnasium.Wrapper[Any, Any, Any, Any]):
+class _WithGenerators:
+    """Episodes with private generators."""
+
+    env: Any
+    _generators: _Generators
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Start an episode; a seed restarts both generators."""
+        if seed is not None:
+            self._generators.seed(seed)
+        with self._generators.in_place():
+            return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        """Step with the private generators."""
+        with self._generators.in_place():
+            return self.env.step(action)
+
+
+class OwnGenerators(_WithGenerators, gymnasium.Wrapper[Any, Any, Any, Any]):
     """Wrapper that replaces Python's and NumPy's global generators by private ones, seeded by `reset`.
 
     It takes about 30 us per step. Random numbers of the constructor are not affected.
@@ -43,44 +62,20 @@ class OwnGenerators(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._generators = _Generators()
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; a seed restarts both generators."""
-        if seed is not None:
-            self._generators.seed(seed)
-        with self._generators.in_place():
-            return self.env.reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step with the private generators."""
-        with self._generators.in_place():
-            return self.env.step(action)
-
-
-class MultiAgentOwnGenerators:
+class MultiAgentOwnGenerators(_WithGenerators):
     """The same wrapper for a multi-agent environment of any supported API."""
 
     def __init__(self, env: Any) -> None:
-        self._env = env
+        self.env = env
         self._generators = _Generators()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_env":  # `copy` asks before `__init__`
+        if name.startswith("__") or name == "env":  # `copy` asks before `__init__`
             raise AttributeError(name)
-        return getattr(self._env, name)
+        return getattr(self.env, name)
 
     @property
     def unwrapped(self) -> Any:
         """Return the innermost environment, as PettingZoo's wrappers do."""
-        return getattr(self._env, "unwrapped", self._env)
-
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Start an episode; a seed restarts both generators."""
-        if seed is not None:
-            self._generators.seed(seed)
-        with self._generators.in_place():
-            return self._env.reset(seed=seed, options=options)
-
-    def step(self, actions: Any) -> Any:
-        """Step with the private generators."""
-        with self._generators.in_place():
-            return self._env.step(actions)
+        return getattr(self.env, "unwrapped", self.env)
