@@ -17,7 +17,7 @@ HEAD = ("run", "with", "state", "iteration", "steps", "budget", "return", "time"
 PRIORITY = (*HEAD[:4], "budget", "return", HEAD[-1], "steps", "time", "last row")  # on a narrow terminal
 NAME_WIDTH = 27  # longer names are shortened if possible
 DIFFERENCES_WIDTH = 44  # longer text is cut
-DATED = re.compile(r"(.*)\d{4}-(\d\d-\d\d)_(\d\d-\d\d-\d\d)_(.+)")  # names chosen by Paddock
+DATED = re.compile(r"(.*)\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_(.+)")  # names chosen by Paddock
 
 
 def print_table(folder: Path, run_states: Sequence[RunState], lines: int) -> None:
@@ -70,23 +70,14 @@ def _cells(run_state: RunState, label: str, name: str) -> tuple[str, ...]:
 
 
 def _short_names(names: Sequence[str]) -> list[str]:
-    """Shorten names, if some are long, as far as needed and as long as they differ.
-
-    `2026-11-28_21-30-48_ppo_CartPole-v1_seed0` becomes `21-30-48 ppo CartPole-v1 s0`, then `ppo CartPole-v1 s0`.
-    """
-    several_days = len({match[2] for name in names if (match := DATED.match(name))}) > 1
-    timed = r"\1\2 \3 \4" if several_days else r"\1\3 \4"
-    dated, undated = (
-        [
-            DATED.sub(form, name).replace("_seed", " s").replace("_", " ") if DATED.match(name) else name
-            for name in names
-        ]
-        for form in (timed, r"\1\4")
-    )
-    for form in (list(names), dated):
-        if max(map(len, form), default=0) <= NAME_WIDTH:
-            return form
-    return undated if len(set(undated)) == len(names) else dated
+    """Shorten long names, such as `2026-11-28_21-30-48_ppo_CartPole-v1_seed0` to `ppo CartPole-v1 s0`, if they differ."""
+    if max(map(len, names), default=0) <= NAME_WIDTH:
+        return list(names)
+    matches = [DATED.match(name) for name in names]
+    short = [
+        m[1] + m[2].replace("_seed", " s").replace("_", " ") if m else n for n, m in zip(names, matches, strict=True)
+    ]
+    return short if len(set(short)) == len(names) else list(names)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
