@@ -1,4 +1,4 @@
-"""Environments with pregenerated observations of any size, to benchmark learning without simulation."""
+"""Environment with pregenerated observations of any size, to benchmark learning without simulation."""
 
 from typing import Any
 
@@ -33,22 +33,4 @@ class Blank(gymnasium.Env[Any, Any]):
         return self._observations[self._step], self._rewards[self._step], self._step == EPISODE_STEPS, False, {}
 
 
-class Pictures(gymnasium.Env[Any, Any]):
-    """Environment with constant observations of four 84 x 84 frames, as in Atari benchmarks."""
-
-    metadata = {"render_modes": []}  # noqa: RUF012
-    observation_space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
-    action_space = spaces.Discrete(6)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
-        self._observation = np.random.default_rng(1).integers(0, 256, (4, 84, 84), np.uint8)
-        return self._observation, {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Return the constant observation."""
-        return self._observation, 0.0, False, False, {}
-
-
-gymnasium.register("bench/Pictures-v0", f"{__name__}:Pictures")
 gymnasium.register("bench/Blank-v0", f"{__name__}:Blank")
