@@ -144,7 +144,7 @@ def describe_exit(code: int) -> str:
 
 
 def name_signal(number: int) -> str:
-    """Return a signal's name; most real-time signals have none."""
+    """Return a signal's name; most real-time signals lack one."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -27,7 +27,7 @@ ITERATIONS: Readers = {"iterations": (int, "an integer, at least 3")}
 SECTIONS = ("algo", "env", "vec", "seed", "hydra")  # sections that may be overridden
 MIN_ITERATIONS = 3  # to resume from the second with another one before it
 
-# Small settings of Paddock's own algorithms, with which a few iterations run all of their code.
+# Small settings of Paddock's algorithms, with which a few iterations run all of their code.
 SMALL: dict[str, Any] = {
     **{
         "population": 8,

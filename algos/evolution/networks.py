@@ -75,7 +75,7 @@ def count_parameters(network: EvolvedNetwork) -> int:
 
 
 def native_network(network: EvolvedNetwork) -> Network | None:
-    """Return the native form of a network; None if it has none."""
+    """Return the native form of a network; None if there is none."""
     return network.network if isinstance(network, MLP) else None
 
 

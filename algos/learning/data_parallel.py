@@ -171,7 +171,7 @@ class _Process:
         return describe_exit(code) if code else None
 
     def end(self) -> None:
-        """Kill the process, which holds no state of its own."""
+        """Kill the process, which holds no state."""
         self.child.connection.close()
         self.child.kill()
 

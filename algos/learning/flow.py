@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 def prefetch(
     source: Generator[Item, None, None], depth: int, waited: Callable[[float], None] = lambda seconds: None
 ) -> Generator[Item, None, None]:
-    """Pull from a source in a thread, at most `depth` items ahead; its exception is raised in place of an item.
+    """Pull from a source in a thread, at most `depth` items ahead; its exception is raised instead of yielding an item.
 
     Closing this generator ends the thread after the source's current item. `waited` is called in the thread with the
     seconds that an item waited for a free slot.

@@ -42,11 +42,11 @@ class JointPolicy:
         return self._members[self._seats[seat]].policy
 
     def plays(self, seat: int) -> Policy:
-        """Return the policy of a seat, which acts on rows of its own role."""
+        """Return the policy of a seat, which acts on the rows of its role."""
         return list(self._agents.values())[seat]
 
     def find(self, word: str | None) -> Policy:
-        """Return the policy of a policy or agent name, which acts on rows of its own role; raise ConfigError."""
+        """Return the policy of a policy or agent name, which acts on the rows of its role; raise ConfigError."""
         agents = ", ".join(map(str, self._agents))
         known = f"policies: {', '.join(self._named)}; agents: {agents}" if self._named else f"agents: {agents}"
         require(word is not None, f"the run learned several policies; choose one with of= ({known})")

@@ -15,7 +15,7 @@ class NoisyNetworks:
     """Network and target network with parameters mean + sigma * noise; means and sigmas are learned.
 
     The noise of a dense layer is factorised: f(p) f(q) of one normal sample per input and output, with
-    f(x) = sgn(x) sqrt(|x|). Convolutions and custom encoders have none. It depends on the update or rollout index only.
+    f(x) = sgn(x) sqrt(|x|). Convolutions and custom encoders have no noise. It depends on the update or rollout index only.
     """
 
     def __init__(

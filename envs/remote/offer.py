@@ -26,7 +26,7 @@ COMPARED: tuple[str, ...] = (
     "agents",
     "agent_id_feature",
 )
-LONG = 100_000  # time limit of environments that have none
+LONG = 100_000  # time limit of environments without one
 
 
 @dataclass(frozen=True)

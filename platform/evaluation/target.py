@@ -27,7 +27,7 @@ class EvaluationTarget:
 
     niche: Niche
     guest: Niche | None  # whose agent plays; None: the policy of a run without niches
-    newest: bool  # no number was given, so the niche is the newest active one
+    newest: bool  # the niche is the newest active one, by default
 
     @property
     def env(self) -> EnvSpec:

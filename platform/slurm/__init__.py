@@ -1,1 +1,1 @@
-"""Runs as Slurm jobs: submitted, carried through, and gone on with after a requeue."""
+"""Runs as Slurm jobs: submission, execution, and resuming after a requeue."""

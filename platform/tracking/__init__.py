@@ -1,1 +1,1 @@
-"""Where metrics go: the journals, the console, and mirrors that may fail."""
+"""Metrics tracking: journals, the console, and mirrors that may fail."""

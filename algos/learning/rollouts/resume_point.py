@@ -19,7 +19,7 @@ class ResumePoint:
     episode: NDArray[np.int64]  # [W], number of the running episode
     length: NDArray[np.int64]  # [W], steps played in it
     state: NDArray[np.float32]  # [N, S], recurrent state of the policy
-    saved: tuple[State | None, ...] = ()  # state_dict of each vector environment; None if it has none
+    saved: tuple[State | None, ...] = ()  # state_dict of each vector environment; None without one
     played: tuple[NDArray[Any], ...] = ()  # actions [T, N, K] of the latest rollouts, newest last
     seen: tuple[int, ...] = ()  # checksum of the current observations of each vector environment
 

@@ -1,6 +1,6 @@
 """Processes on Dask workers: each is a task that leaves its worker's thread pool and watches a child.
 
-A process is started on the worker with the fewest processes per thread, so it has a worker of its own while there are
+A process is started on the worker with the fewest processes per thread, so it does not share a worker while there are
 enough; more processes share the workers, as they share processors with `multiprocessing`.
 """
 

@@ -26,7 +26,7 @@ TICK_S = 0.5
 ANSWER_S = 3.5  # a scheduler that does not answer within it, twice, is lost
 MAX_HANDSHAKES = 32  # concurrent; otherwise each would wait for the answers of all
 CANCEL_S = 0.2  # before a task that continues is cancelled again
-STUCK_S = 300.0  # a worker of our own cluster that has been silent for so long is replaced
+STUCK_S = 300.0  # a worker of our cluster that has been silent for so long is replaced
 RETRY_S = 2.0  # before an unreachable worker is tried again
 
 
