@@ -57,6 +57,9 @@ def test_a_corrected_archive_does_not_depend_on_workers(run: Path, tmp_path: Pat
 
 def test_archives_of_any_kind_are_drawn(run: Path, tmp_path: Path, call_command: Main) -> None:
     assert call_command("plot", str(run))[0] == 0 and (run / "archive.png").exists()
+    assert call_command("plot", str(run), f"out={run}.csv")[0] == 0
+    metrics = {line.split(",")[1] for line in Path(f"{run}.csv").read_text().splitlines()[1:]}
+    assert metrics == {"qd/score", "qd/coverage", "qd/objective_max"}
     code, _, _ = call_command("report", str(run), f"out={tmp_path / 'report.html'}")
     assert code == 0 and "Archive of quality diversity" in (tmp_path / "report.html").read_text()
     for dimensions in (1, 2, 3):

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 LABELS = {EVALUATION: "evaluation", TRAINING: "training", "return_mean": "mean return of an episode"}
 MAX_GROUPS = 10  # in a picture without labels
 MAX_INSIDE = 4  # legend entries inside the axes
+ARCHIVE = ["qd/score", "qd/coverage", "qd/objective_max"]  # default metrics of quality diversity
 NARROW_IN = 6.0  # figures that are narrower have small text
 
 
@@ -122,6 +123,8 @@ def name_runs(groups: Sequence[list[ReportedRun]]) -> str:
 
 def _default_metrics(groups: Sequence[list[ReportedRun]]) -> list[str]:
     known = [{name for run in group for name in run.columns} for group in groups]
+    if all(names.issuperset(ARCHIVE) for names in known):
+        return ARCHIVE
     if not all(EVALUATION in names for names in known):
         return [TRAINING]
     return [EVALUATION, TRAINING] if len(groups) == 1 and TRAINING in known[0] else [EVALUATION]
