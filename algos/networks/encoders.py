@@ -119,7 +119,7 @@ class MultiInputEncoder(nn.Module):
         self.unflatten = Unflatten(inputs)
         shapes = [leaf.shape if len(leaf.shape) == 3 else (*leaf.shape, 1) for leaf in inputs.raw]
         self.shapes = [tuple(shape) for shape in shapes]
-        self.names = inputs.raw_names
+        self.names, self.has_numbers = inputs.raw_names, inputs.width > 0
         self.layers = [
             nn.Sequential(*convolutions(shape, leaf.greatest, generator, layer_norm, residual))
             for shape, leaf in zip(self.shapes, inputs.raw, strict=True)

@@ -5,7 +5,6 @@ A Box is used as the array it is. Any other space becomes one matrix: float32 fe
 """
 
 import functools
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +25,6 @@ from paddock.envs.spec import EnvSpec
 MAX_FEATURES = 65_536  # of one observation, for dense layers
 ALIGNMENT = 8  # bytes
 MIN_IMAGE = 5  # minimum side length in pixels for convolutions
-RESERVED_NAMES = "", "observation", "legal", "state", "action", "output", "next_state"  # of exported policies
 
 
 @dataclass(frozen=True)
@@ -148,26 +146,27 @@ class Inputs:
 
     @property
     def raw_names(self) -> list[str]:
-        """Names of the raw leaves in an exported policy: paths, prefixed with `observation` if not unique."""
-        return _unique([dotted(leaf.path) for leaf in self.raw], "observation", (*RESERVED_NAMES, *self.action_names))
+        """Names of the raw leaves in an exported policy: paths, prefixed with `observation`."""
+        return [dotted(("observation", *leaf.path)) for leaf in self.raw]
 
     @property
     def action_names(self) -> list[str]:
         """Names of the action leaves in an exported policy: paths, prefixed with `action`."""
-        return _unique([dotted(("action", *leaf.path)) for leaf in self.head.leaves], "action", ())
+        return [dotted(("action", *leaf.path)) for leaf in self.head.leaves]
 
     def feed(self, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return the inputs of an exported policy by name, for rows of observations [B, ...].
 
-        `observation` is the array of a Box, or the features [B, F] of any other space, whose images are named as in
-        `raw_names`. `legal` is the action mask [B, W].
+        `observation` is the array of a Box, or the features [B, F] of any other space that has some; images are named as
+        in `raw_names`. `legal` is the action mask [B, W].
         """
         if self.plain:
             return {"observation": rows}
         octets, legal = self.layout.octets(rows), self.legal(rows)
         each = zip(self.raw_names, self.raw, strict=True)
         images = {name: numbers_of(leaf, octets).reshape(-1, *leaf.shape) for name, leaf in each}
-        return {"observation": self.numbers(rows), **images, **({} if legal is None else {"legal": legal})}
+        numbers = {"observation": self.numbers(rows)} if self.width else {}
+        return {**numbers, **images, **({} if legal is None else {"legal": legal})}
 
     @functools.cached_property
     def _features(self) -> Features:
@@ -279,18 +278,6 @@ def masked_paths(layout: Layout) -> list[Path]:
 def count_of(part: slice) -> int:
     """Return the number of columns of a slice."""
     return int(part.stop - part.start)
-
-
-def _unique(names: Sequence[str], front: str, taken: Collection[str]) -> list[str]:
-    """Make names unique and different from `taken`, by prefixing `front`."""
-    used, free = {*names, *taken}, []
-    for k, name in enumerate(names):
-        if name in taken or name in names[:k]:
-            while name in used:
-                name = f"{front}.{name}"
-        used.add(name)
-        free.append(name)
-    return free
 
 
 def _aligned(end: int) -> int:

@@ -39,7 +39,7 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
     graph = Graph()
     if not spec.plain:
         shape, dtype = (spec.width,), np.dtype(np.float32)
-    inputs = [_value("observation", dtype, *shape)]
+    inputs = [_value("observation", dtype, *shape)] if spec.width else []
     leaves = zip(spec.raw_names, spec.raw, strict=True)
     inputs += [_value(name, np.dtype(leaf.dtype), *leaf.shape) for name, leaf in leaves]
     if spec.legal_width:
@@ -190,7 +190,8 @@ def _add_encoder(graph: Graph, encoder: nn.Sequential, value: str, dtype: np.dty
                 (cnn, graph.add("Reshape", name, graph.constant([-1, *shape])), np.dtype(np.uint8))
                 for cnn, name, shape in images
             ]
-            value = graph.add("Concat", value, *[_add_encoder(graph, *image) for image in shaped], axis=1)
+            encoded = [_add_encoder(graph, *image) for image in shaped]
+            value = graph.add("Concat", *([value] if layer.has_numbers else []), *encoded, axis=1)
         elif isinstance(layer, NumberColumns):
             pass
         elif isinstance(layer, Pixels | FlatRows):

@@ -16,7 +16,7 @@ from paddock.algos.networks.actor import ActorPolicy, Architecture, Weights
 from paddock.algos.networks.actor_critic import ActorCritic, acting_network
 from paddock.algos.networks.flat import MLP, FlatPolicy
 from paddock.algos.networks.heads import make_head
-from paddock.algos.networks.inputs import RESERVED_NAMES, Inputs
+from paddock.algos.networks.inputs import Inputs
 from paddock.algos.networks.support import Support
 from paddock.envs.errors import ConfigError
 from paddock.envs.native.networks import Normalizer
@@ -69,6 +69,7 @@ NETWORKS: dict[str, tuple[spaces.Box, dict[str, Any]]] = {
     "large images, channels first": (spaces.Box(0, 255, (2, 36, 40), np.uint8), {"encoder": "cnn", "shared": True}),
     "layer norm": (spaces.Box(-5, 5, (3,), np.float32), {"layer_norm": True, "hidden_sizes": (8, 7)}),
     "residual blocks": (spaces.Box(0, 255, (12, 10, 3), np.uint8), {"encoder": "impala", "layer_norm": True}),
+    "images of bits": (spaces.Box(0, 1, (12, 10, 3), np.bool_), {"encoder": "cnn"}),  # type: ignore[arg-type]
     "layer norm of images": (spaces.Box(0, 255, (12, 10, 3), np.uint8), {"encoder": "cnn", "layer_norm": True}),
     "memory, shared": (spaces.Box(-5, 5, (3,), np.float32), {"lstm": True, "shared": True}),
 }
@@ -193,7 +194,6 @@ def test_actions_of_several_kinds_are_exported_leaf_by_leaf(kind: Any) -> None:
         np.testing.assert_allclose(got[name], part, atol=0 if np.issubdtype(part.dtype, np.integer) else 1e-4)
 
 
-SMALL = spaces.Box(0, 255, (5, 5), np.uint8)
 STRUCTURED: dict[str, spaces.Space] = {
     "numbers": spaces.Dict(gear=spaces.Discrete(3, start=-1), speed=spaces.Box(-5, 5, (3,), np.float64)),
     "images": spaces.Dict(
@@ -201,10 +201,6 @@ STRUCTURED: dict[str, spaces.Space] = {
         speed=spaces.Box(-5, 5, (3,), np.float64),
         back=spaces.Tuple([spaces.Box(0, 255, (5, 5), np.uint8)]),
     ),
-    "names that are taken": spaces.Dict({name: SMALL for name in RESERVED_NAMES if name}),
-    "names of places": spaces.Dict({"": SMALL, "state": SMALL, "observation": spaces.Dict(state=SMALL)}),
-    "names with dots": spaces.Dict({"a.b": SMALL, "a": spaces.Dict(b=SMALL)}),
-    "names of nodes": spaces.Dict({name: SMALL for name in ("cast_3", "constant_0", "split_61_0")}),
     "masked": spaces.Dict(action_mask=spaces.MultiBinary(3), speed=spaces.Box(-5, 5, (3,), np.float64)),
 }
 
