@@ -53,6 +53,8 @@ def read_descriptors(
     """
     require(len(given) >= 1, "descriptors=[] is empty; add one, such as {of: length, low: 0, high: 500, cells: 50}")
     known = ["length", *(f"metric.{name}" for name in metrics), *(f"observation.{k}" for k in range(num_features))]
+    names = [str(section.get("of")) for section in given]
+    require(len(set(names)) == len(names), f"descriptors: {', '.join(names)} repeats one; list each once")
     keys = {"of", "low", "high", "cells"} if grid else {"of", "low", "high"}
     for section in given:
         name = f"descriptors: {section.get('of')}"

@@ -69,7 +69,7 @@ def _describe_option(group: str, name: str, folders: Sequence[Path]) -> str:
     lines = [f"{group}={name}: {option.summary}"]
     if option.selected:
         selected = " ".join(option.selected)
-        lines += [_as_started(f"selects {selected}; for their keys: python -m platform {selected} --help")]
+        lines += [_as_started(f"selects {selected}; for its keys: python -m platform {selected} --help")]
     terminal = sys.stdout.isatty()  # elsewhere one line per key, which can be searched
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="bold", max_width=36 if terminal else None, overflow="fold")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from paddock.algos.evolution.archive import Archive
 from paddock.algos.pool.serial import SerialPool
 from paddock.algos.protocol import KeepsElites
@@ -32,7 +34,7 @@ class Elite:
         return {
             "cell": f"{self.cell}, found in iteration {self.born:,}",
             "descriptors": ", ".join(f"{name} {value:.3g}" for name, value in self.descriptors.items()),
-            "run's return": f"{self.objective:.2f}",
+            "training return": f"{self.objective:.2f}",
         }
 
 
@@ -51,11 +53,12 @@ def find_elite(
     archive, names = _archive_of(algorithm, run, requested)
     occupied = archive.occupied
     if near is not None:
-        require(len(near) == len(names), f"{requested} must have {len(names)} values: {', '.join(names)}")
+        fits = len(near) == len(names) and bool(np.isfinite(near).all())
+        require(fits, f"{requested} must have a finite value for each of: {', '.join(names)}")
         cell = archive.nearest(near)
-    cell = archive.best if cell is None else cell
-    nearest = int(occupied[abs(occupied - cell).argmin()])
-    require(nearest == cell, f"{requested} is empty in {run}; the nearest number of an occupied one is cell={nearest}")
+    cell, count = archive.best if cell is None else cell, archive.cells.count
+    require(0 <= cell < count, f"{requested} is not a cell of {run}; allowed: 0 to {count - 1}")
+    require(cell in occupied, f"{requested} is empty in {run}; Run.elites() lists the others, near= finds one")
     descriptors = dict(zip(names, archive.descriptors[cell].tolist(), strict=True))
     return Elite(cell, float(archive.objective[cell]), descriptors, int(archive.born[cell]))
 

@@ -75,6 +75,11 @@ def test_archives_of_any_kind_are_drawn(run: Path, tmp_path: Path, call_command:
 
 def test_a_wrong_choice_of_an_elite_is_an_error(run: Path, call_command: Main) -> None:
     empty = next(cell for cell in range(200) if cell not in load(run)[0].elites.occupied)
-    for word, message in ((f"cell={empty}", "is empty"), ("near=1", "must have 2 values"), ("cell=999", "is empty")):
+    for word, message in (
+        (f"cell={empty}", "is empty"),
+        ("near=1", "a finite value"),
+        ("near=1,nan", "a finite value"),
+        ("cell=999", "0 to 199"),
+    ):
         code, _, err = call_command("evaluate", str(run), word)
         assert code == 2 and message in err and err.count("\n") == 1
