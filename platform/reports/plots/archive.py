@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PIXELS = 400  # along each axis, for cells around centroids
-PROJECTED = 50  # cells along each axis of an archive of more than two descriptors
+PROJECTED = 50  # cells along each axis of a CVT of more than two descriptors
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def read_archive(run: Path, config: Mapping[str, Any], columns: Columns) -> Arch
 
 
 def draw_archive(content: ArchiveContent, title: str) -> Figure:
-    """Draw the elites' returns over the first two descriptors, the best of each cell; over one as bars."""
+    """Draw the elites' returns over the first two descriptors, the best of each cell; over one as points."""
     objective, cells = content.objective, content.cells
     occupied = np.flatnonzero(objective > EMPTY)
     require(len(occupied) > 0, "the archive is empty; wait for an iteration")
@@ -58,14 +58,11 @@ def draw_archive(content: ArchiveContent, title: str) -> Figure:
     low, high = cells.low, cells.high
     best = content.descriptors[np.argmax(objective)]
     if len(low) == 1:
-        places = np.linspace(low[0], high[0], 2 * PIXELS + 1)[1::2]
-        values = objective[cells.index_of(places[:, None])]
-        floor = float(values[values > EMPTY].min())
-        ax.bar(places, np.maximum(values, floor) - floor, (high[0] - low[0]) / PIXELS, bottom=floor, color=COLORS[0])
+        ax.scatter(content.descriptors[occupied, 0], objective[occupied], color=COLORS[0])
         ax.set_ylabel("return of the elite")
     else:
         if len(low) > 2:
-            cells = Grid(low[:2], high[:2], (PROJECTED, PROJECTED))
+            cells = Grid(low[:2], high[:2], cells.shape[:2] if isinstance(cells, Grid) else (PROJECTED, PROJECTED))
             projected = np.full(cells.count, EMPTY)
             np.maximum.at(projected, cells.index_of(content.descriptors[occupied, :2]), objective[occupied])
             objective = projected
@@ -83,7 +80,8 @@ def draw_archive(content: ArchiveContent, title: str) -> Figure:
     ax.spines[:].set_color(GREY)
     coverage = len(occupied) / len(content.objective)
     shown = f"{len(occupied):,} elites, coverage {coverage:.1%}, best return {content.objective.max():.4g}"
-    ax.set_title(f"{title}: {shown}" if title else shown, fontsize="medium")
+    shown += ", best over other descriptors" if len(low) > 2 else ""
+    ax.set_title(f"{title}: {shown}" if title else shown, fontsize="medium", pad=12)
     return figure
 
 
