@@ -38,7 +38,7 @@ TITLES = {
 }
 HEAD = """# Scores
 
-See what the recipes score over ten seeds, next to published scores.
+Scores of the recipes, over ten seeds where available, next to published scores.
 
 ```bash
 python scripts/results/run.py rows=sac_pendulum   # train and evaluate the seeds of a row, then store their scores
@@ -47,8 +47,10 @@ python scripts/results/page.py                    # write this page from the sto
 
 A seed's score is the mean return of 100 deterministic episodes of its last policy, on episodes that training does not
 use. IQM is the interquartile mean of the seeds' scores, with its 95 % bootstrap interval (2,000 resamples). A published
-score is *reached* if it is not above this interval, and *missed* otherwise. Rows have the published number of steps and
-the seeds from 1 on. All seeds are shown, and a missed row is not repeated with other seeds.
+score counts as *reached* if it is at most the upper end of this interval, and as *missed* otherwise. Rows have the
+published number of steps and the seeds from 1 on. All seeds are shown, and a missed row is not repeated with other
+seeds. In the figures, the bold line is the IQM of the evaluations during training, the band its 95 % interval; thin
+lines are seeds. Dashed lines are published scores, drawn up to their number of steps.
 """
 PANEL_IN = (2.7, 2.2)
 COLUMNS = 4  # of panels
@@ -121,11 +123,7 @@ def render(played: Sequence[Played], missing: Sequence[Row]) -> str:
             alt = f"Evaluation return over environment steps: {title}"
             blocks += [f"![{alt}](images/{picture(family).name})\n", tabulate(shown)]
         absent = [f"`{row.name}`" for row in missing if row.family == family]
-        blocks += [textwrap.fill(f"Not played yet: {', '.join(absent)}.", 120) + "\n"] * bool(absent)
-    blocks.append(
-        "The bold line is the IQM of the evaluations during training, the band its 95 % interval; thin lines are "
-        "seeds.\nDashed lines are published scores, drawn up to their number of steps.\n"
-    )
+        blocks += [textwrap.fill(f"Not run yet: {', '.join(absent)}.", 120) + "\n"] * bool(absent)
     blocks += ["## Commands\n", "One seed of each row, with the median computing time on one shared core:\n"]
     lines = [f"{entry.stored['command']} seed=1  # {minutes(entry)}" for entry in played]
     blocks += ["```text", *lines, *(f"python -m platform {row.run} seed=1" for row in missing), "```\n"]
@@ -136,7 +134,7 @@ def render(played: Sequence[Played], missing: Sequence[Row]) -> str:
 
 def tabulate(played: Sequence[Played]) -> str:
     """Return the table of a family."""
-    lines = ["| | steps | seeds | IQM [95 %] | least, greatest seed | published |", "|---|---|---|---|---|---|"]
+    lines = ["| | steps | seeds | IQM [95 %] | worst, best seed | published |", "|---|---|---|---|---|---|"]
     for entry in played:
         scores, (low, high) = entry.scores, interval(entry.scores[:, None])
         center = number(float(interquartile_mean(scores[:, None])))
@@ -159,7 +157,7 @@ def published(entry: Played, name: str, mean: float, high: float) -> str:
     best = ""
     if "best evaluation" in read_references(name)[entry.result.task].source:
         values = np.array([max(seed.values) for seed in entry.result.seeds])
-        best = f" (best evaluation; ours {number(float(interquartile_mean(values[:, None])))})"
+        best = f" (best evaluation during training; ours {number(float(interquartile_mean(values[:, None])))})"
     return f"{number(mean)} [{name}](#sources){best}{verdict}"
 
 
