@@ -56,9 +56,9 @@ def draw_archive(content: ArchiveContent, title: str) -> Figure:
     figure = new_figure(7.2 if len(content.names) > 1 else 9, 6)
     ax = figure.subplots()
     low, high = cells.low, cells.high
-    best = content.descriptors[np.argmax(objective)]
+    places = np.clip(content.descriptors, low, high)  # elites outside the range are in the outermost cells
     if len(low) == 1:
-        ax.scatter(content.descriptors[occupied, 0], objective[occupied], color=COLORS[0])
+        ax.scatter(places[occupied, 0], objective[occupied], color=COLORS[0])
         ax.set_ylabel("return of the elite")
     else:
         if len(low) > 2:
@@ -68,20 +68,21 @@ def draw_archive(content: ArchiveContent, title: str) -> Figure:
             objective = projected
         width, height = cells.shape if isinstance(cells, Grid) else (PIXELS, PIXELS)
         x, y = (low[k] + (np.arange(n) + 0.5) / n * (high[k] - low[k]) for k, n in enumerate((width, height)))
-        places = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
-        values = np.ma.masked_less_equal(objective[cells.index_of(places)].reshape(height, width), EMPTY)
+        raster = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+        values = np.ma.masked_less_equal(objective[cells.index_of(raster)].reshape(height, width), EMPTY)
         colors = matplotlib.colormaps["viridis"].with_extremes(bad="0.9")
         extent = (low[0], high[0], low[1], high[1])
         image = ax.imshow(values, cmap=colors, origin="lower", extent=extent, aspect="auto", interpolation="nearest")
         figure.colorbar(image, label="return of the elite")
-        ax.plot(*best[:2], marker="*", markersize=14, color="white", markeredgecolor="black", clip_on=False)
+        best = places[np.argmax(content.objective), :2]
+        ax.plot(*best, marker="*", markersize=14, color="white", markeredgecolor="black", clip_on=False)
         ax.set_ylabel(content.names[1])
     ax.set_xlabel(content.names[0])
     ax.spines[:].set_color(GREY)
     coverage = len(occupied) / len(content.objective)
     shown = f"{len(occupied):,} elites, coverage {coverage:.1%}, best return {content.objective.max():.4g}"
     shown += ", best over other descriptors" if len(low) > 2 else ""
-    ax.set_title(f"{title}: {shown}" if title else shown, fontsize="medium", pad=12)
+    ax.set_title(f"{title}\n{shown}" if title else shown, fontsize="medium", pad=12)
     return figure
 
 
