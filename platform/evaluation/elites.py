@@ -51,14 +51,13 @@ def find_elite(
     requested = f"cell={cell}" if near is None else f"near={list(near)}"
     require(cell is None or near is None, f"{requested}: choose cell= or near=, not both")
     archive, names = _archive_of(algorithm, run, requested)
-    occupied = archive.occupied
     if near is not None:
         fits = len(near) == len(names) and bool(np.isfinite(near).all())
         require(fits, f"{requested} must have a finite value for each of: {', '.join(names)}")
         cell = archive.nearest(near)
     cell, count = archive.best if cell is None else cell, archive.cells.count
     require(0 <= cell < count, f"{requested} is not a cell of {run}; allowed: 0 to {count - 1}")
-    require(cell in occupied, f"{requested} is empty in {run}; Run.elites() lists the others, near= finds one")
+    require(cell in archive.occupied, f"{requested} is empty in {run}; Run.elites() lists the others, near= finds one")
     descriptors = dict(zip(names, archive.descriptors[cell].tolist(), strict=True))
     return Elite(cell, float(archive.objective[cell]), descriptors, int(archive.born[cell]))
 

@@ -99,7 +99,8 @@ def prepare_tasks(overrides: Sequence[str], names: Sequence[str], seeds: Sequenc
         keys = {**settings.algo, **own.get("algo", {})}
         algo = copy.deepcopy(sections["algo"])
         for key, value in keys.items():
-            if key not in given and f"algo/{key.partition('.')[0]}" not in given:  # nor is its group chosen
+            group = key.partition(".")[0]
+            if not any(word in (key, f"algo/{group}") or word.startswith(f"{key}.") for word in given):
                 *path, last = key.split(".")
                 functools.reduce(operator.getitem, path, algo)[last] = value
         task = replace(task, steps=int(own.get("steps", task.steps)), stochastic=task.stochastic and settings.draws)

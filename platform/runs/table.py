@@ -73,9 +73,9 @@ def _short_names(names: Sequence[str]) -> list[str]:
     """Shorten long names, such as `2026-11-28_21-30-48_ppo_CartPole-v1_seed0` to `ppo CartPole-v1 s0`, if they differ."""
     if max(map(len, names), default=0) <= NAME_WIDTH:
         return list(names)
-    matches = [DATED.match(name) for name in names]
     short = [
-        m[1] + m[2].replace("_seed", " s").replace("_", " ") if m else n for n, m in zip(names, matches, strict=True)
+        DATED.sub(r"\1\2", name).replace("_seed", " s").replace("_", " ") if DATED.match(name) else name
+        for name in names
     ]
     return short if len(set(short)) == len(names) else list(names)
 
