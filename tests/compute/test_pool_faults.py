@@ -63,10 +63,13 @@ def test_a_worker_that_stays_silent_is_replaced(two: DaskPool) -> None:
     def fall_silent() -> None:
         worker.quiet_s += 3600
 
+    def replaced() -> bool:
+        two._dispatcher.call(fall_silent)  # again, as messages sent before the suspension reset it
+        return not process.is_running()
+
     process.suspend()
     try:
-        two._dispatcher.call(fall_silent)  # in the thread that adds to it
-        wait_until(lambda: not process.is_running(), 60)
+        wait_until(replaced, 60)
     finally:
         with contextlib.suppress(psutil.Error):
             process.kill()
