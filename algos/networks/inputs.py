@@ -78,7 +78,7 @@ class Inputs:
             return [self.greatest] if self.dtype == np.uint8 else []
         return [leaf.greatest for leaf in visible_leaves(self.layout) if leaf.kind == "pixels"]
 
-    @property
+    @functools.cached_property
     def width(self) -> int:
         """Number of features F."""
         return int(np.prod(self.shape)) if self.plain else self._features.width

@@ -4,7 +4,7 @@ from typing import Any
 
 import gymnasium
 
-X, Y_VELOCITY, LEGS = 0, 3, slice(6, 8)  # of an observation; legs are 1 while they touch the ground
+X, Y_VELOCITY, LEFT_LEG, RIGHT_LEG = 0, 3, 6, 7  # of an observation; legs are 1 while they touch the ground
 
 
 class Impact(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -24,7 +24,7 @@ class Impact(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Take a step; the final info has the descriptors."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._lowest = min(self._lowest, float(obs[Y_VELOCITY]))
-        if self._impact is None and obs[LEGS].any():
+        if self._impact is None and (obs[LEFT_LEG] or obs[RIGHT_LEG]):
             self._impact = float(obs[X]), float(obs[Y_VELOCITY])
         if terminated or truncated:
             x, velocity = self._impact or (float(obs[X]), self._lowest)

@@ -170,7 +170,7 @@ class Table:
                 what = f"the episode of environment {i // self.seats}"
                 raise VectorMisuse(f"send: {what} has ended; reset it first with options={{'reset_mask': ...}}")
             raise VectorMisuse("send: the last send has not been received; call recv first")
-        if not (distinct or isinstance(rows, slice)) and len(np.unique(rows)) != count:
+        if not (distinct or isinstance(rows, slice)) and len(set(rows.tolist())) != count:
             raise VectorMisuse(f"send: env_ids={rows.tolist()} contains an environment twice; pass each once")
         self._action.put(rows, actions, count)
 
