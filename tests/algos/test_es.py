@@ -194,7 +194,7 @@ class Threaded(SerialPool):
         (NATIVE, 3, [22, 22, 20]),
         (NATIVE, 8, [8] * 8),
         (replace(NATIVE, threads=2), 1, [64]),
-        (Serial(num_envs=8), 3, [4] * 16),
+        (Serial(num_envs=8), 3, [8] * 8),
     ],
 )
 def test_work_is_cut_for_as_many_threads_as_workers_have(vec: Vec, threads: int, sizes: list[int]) -> None:
