@@ -4,7 +4,6 @@
 
 walkers  env=bipedal with random actions and equally many workers, in one group and in two that step alternately
 small    1,024 CartPoles, and 1,024 native walkers
-tls      64 walkers with and without TLS
 lost     seconds until 64 walkers of 300 steps continue at a restarted server
 """
 
@@ -13,7 +12,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -158,19 +156,6 @@ def small(bench: Bench) -> None:
         bench.compare(f"{N} native walkers, server / here", WALKER, native, remote(server, N), 0.8)
 
 
-def tls(bench: Bench) -> None:
-    """Measure the cost of encryption."""
-    with tempfile.TemporaryDirectory() as folder:
-        key, cert = f"{folder}/key.pem", f"{folder}/cert.pem"
-        names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert]
-        made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        subprocess.run([*made, *names], check=True, capture_output=True)
-        secure = [f"serve.tls.cert={cert}", f"serve.tls.key={key}"]
-        with Server("env=bipedal") as plain, Server("env=bipedal", *secure) as server:
-            there = remote(server, 64, f"vec.tls.ca={cert}")
-            bench.compare("64 walkers, TLS / plain", WALKER, remote(plain, 64), there, 0.9)
-
-
 def lost(bench: Bench) -> None:
     """Measure how soon walkers continue after the server was killed and restarted."""
     with Server("env=bipedal") as server, closing(remote(server, 64).make(WALKER)) as venv:
@@ -187,7 +172,7 @@ def lost(bench: Bench) -> None:
     bench.add(f"64 walkers of {STEPS_BEFORE} steps continue at another server after, s", passed, 10.0, passed <= 10.0)
 
 
-ROWS: dict[str, Callable[[Bench], None]] = {"walkers": walkers, "small": small, "tls": tls, "lost": lost}
+ROWS: dict[str, Callable[[Bench], None]] = {"walkers": walkers, "small": small, "lost": lost}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from importlib import import_module
 from multiprocessing.pool import Pool as ProcessPool
-from typing import Any
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -21,11 +21,13 @@ from paddock.algos.es import ES, STD_FLOOR
 from scripts.bench.harness import Report
 
 Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]  # weights [in, out] and bias [out] of each
+Sizes = tuple[int, ...]
+Members = Iterator[tuple[int, NDArray[np.float32], int]]  # index, parameters [P] and episode seed
 Scale = tuple[NDArray[np.float32], NDArray[np.float32], float]  # mean and deviation [O] of observations, clip
 
 
-def members(es: ES) -> Iterator[tuple[int, NDArray[np.float32], int]]:
-    """Yield index, parameters [P] and episode seed of each member of the next iteration."""
+def members(es: ES) -> Members:
+    """Yield each member of the next iteration."""
     noise = es.problem.noise(es.iteration)
     sampled = es.search.sample(noise)
     for index in range(es.population):
@@ -68,7 +70,7 @@ def _start(_: int) -> None:
 
 
 def play_member(
-    sizes: tuple[int, ...], scale: Scale, cap: int | None, member: tuple[int, NDArray[np.float32], int]
+    sizes: Sizes, scale: Scale, cap: int | None, member: tuple[int, NDArray[np.float32], int]
 ) -> tuple[int, float, int, float]:
     """Play one episode in a process of the peer; return index, return, steps and seconds."""
     started = time.perf_counter()
@@ -93,7 +95,7 @@ def walker() -> gymnasium.Env:
     return gymnasium.make("BipedalWalker-v3", disable_env_checker=True)
 
 
-def unflatten(parameters: NDArray[np.float32], sizes: tuple[int, ...]) -> Layers:
+def unflatten(parameters: NDArray[np.float32], sizes: Sizes) -> Layers:
     """Split flat parameters [P] into layers."""
     layers, start = [], 0
     for fan_in, fan_out in itertools.pairwise(sizes):
@@ -104,32 +106,29 @@ def unflatten(parameters: NDArray[np.float32], sizes: tuple[int, ...]) -> Layers
 
 
 def play_envpool(es: ES, num_envs: int, batch_size: int, threads: int) -> Report:
-    """Play the members of the next iteration; when an episode ends, its environment takes the next member.
+    """Play the members of the next iteration in EnvPool."""
+    batches, cap = (num_envs, batch_size, threads), es.episode_cap or 1600
+    played = play_batches(_sizes(es), _scale(es), members(es), es.population, batches, cap, es.seed)
+    busy = played.busy_s / (threads * played.seconds)
+    return describe_run(es, played.seconds, int(played.lengths.sum()), float(played.returns.mean()), busy)
 
-    EnvPool has no seed for a single episode, so members play on different grounds. The time excludes the pool's
-    creation.
+
+def play_batches(
+    sizes: Sizes, scale: Scale, waiting: Members, population: int, batches: Sizes, cap: int, seed: int
+) -> SimpleNamespace:
+    """Play members in EnvPool; when an episode ends, its environment takes the next member.
+
+    EnvPool has no seed for a single episode, so members play on different grounds. Returns, lengths and sums of
+    observations are those of the members; the time excludes the pool's creation.
     """
-    pool = import_module("envpool").make(
-        "BipedalWalker-v3",
-        num_envs=num_envs,
-        batch_size=batch_size,
-        num_threads=threads,
-        env_type="gymnasium",
-        seed=es.seed,
-        max_episode_steps=es.episode_cap or 1600,
-    )
+    N, B, threads = batches
+    settings = {"num_envs": N, "batch_size": B, "num_threads": threads, "max_episode_steps": cap, "seed": seed}
+    pool = import_module("envpool").make("BipedalWalker-v3", env_type="gymnasium", **settings)
     started, busy_since = time.perf_counter(), time.process_time()
-    returns, lengths = _play_batches(pool, es, num_envs, batch_size)
-    seconds, busy_s = time.perf_counter() - started, time.process_time() - busy_since
-    pool.close()
-    return describe_run(es, seconds, int(lengths.sum()), float(returns.mean()), busy_s / (threads * seconds))
-
-
-def _play_batches(pool: Any, es: ES, N: int, B: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    mean, std, clip = _scale(es)
-    sizes, waiting = _sizes(es), members(es)
+    mean, std, clip = scale
     layers = [(np.zeros((N, i, o), np.float32), np.zeros((N, o), np.float32)) for i, o in itertools.pairwise(sizes)]
-    returns, lengths = np.zeros(es.population), np.zeros(es.population, np.int64)
+    returns, lengths = np.zeros(population), np.zeros(population, np.int64)
+    sums = np.zeros((population, sizes[0]))
     member = np.full(N, -1)  # index of the member in each environment; -1: none
     fresh = np.ones(N, np.bool_)  # whether the next observation is the first of an episode
 
@@ -152,6 +151,7 @@ def _play_batches(pool: Any, es: ES, N: int, B: int) -> tuple[NDArray[np.float64
         stepped = slots[counts]
         returns[member[stepped]] += reward[counts]
         lengths[member[stepped]] += 1
+        sums[member[stepped]] += obs[counts]
         fresh[slots] = False
         for slot in slots[counts & (terminated | truncated)]:
             take_next(slot)  # the environment's next step starts the episode, whatever the action
@@ -167,13 +167,15 @@ def _play_batches(pool: Any, es: ES, N: int, B: int) -> tuple[NDArray[np.float64
         if len(actions):
             pool.send(actions, np.concatenate([slots[playing], spares]))
         under_way += len(actions)
-    return returns, lengths
+    seconds, busy_s = time.perf_counter() - started, time.process_time() - busy_since
+    pool.close()
+    return SimpleNamespace(returns=returns, lengths=lengths, sums=sums, seconds=seconds, busy_s=busy_s)
 
 
 def _scale(es: ES) -> Scale:
     return es.observed.mean.astype(np.float32), es.observed.std(STD_FLOOR).astype(np.float32), es.observation_clip
 
 
-def _sizes(es: ES) -> tuple[int, ...]:
+def _sizes(es: ES) -> Sizes:
     network = es.problem.network
     return network.inputs.width, *network.hidden_sizes, network.head.width

@@ -261,8 +261,7 @@ def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-MEASURES = (measure_dispatch, measure_overhead, measure_scaling)
-PARTS = dict(zip(("dispatch", "overhead", "scaling"), MEASURES, strict=True))
+PARTS = {"dispatch": measure_dispatch, "overhead": measure_overhead, "scaling": measure_scaling}
 
 
 def render(part: str, report: Report) -> str:
