@@ -33,6 +33,7 @@ PAGE = ROOT / "docs" / "scores.md"
 TITLES = {
     "classic": "Classic control and Box2D",
     "minigrid": "MiniGrid",
+    "minatar": "MinAtar",
     "memory": "Memory",
     "robots": "MuJoCo robots",
 }
