@@ -62,7 +62,7 @@ RATIOS = {  # ours / peer
 def main(arguments: list[str] | None = None) -> int:
     """Run the rows; return 1 if a target is missed, else 0."""
     options = read_options(arguments)
-    sides = {
+    sides: dict[str, dict[str, Callable[[argparse.Namespace], Report]]] = {
         "sphere": {"paddock": sphere, "ribs": sphere_of_ribs},
         "walker": {"paddock": walk, "ribs": walk_with_ribs, "envpool": walk_with_envpool},
         "lander": {"paddock": land, "ribs": land_with_ribs, "tutorial": land_as_tutorial},
