@@ -72,7 +72,7 @@ def pairs_of_task(settings: GenerationSettings) -> int:
     most = NATIVE_PAIRS * threads_of(vec) if isinstance(vec, Native) else max(vec.num_envs // 2, 1)
     pairs = _count_pairs(settings)
     rounds = math.ceil(pairs / (most * threads))
-    if not isinstance(vec, Native):  # several members per slot keep the slots busy, but a few tasks balance the threads
+    if not isinstance(vec, Native):  # up to four members per slot, in three tasks per thread to balance the load
         rounds = max(math.ceil(rounds / 4), min(rounds, 3))
     return min(math.ceil(pairs / (rounds * threads)), settings.population // 2)
 

@@ -3,9 +3,9 @@
     python scripts/bench/qd.py [--rows sphere walker lander scores] [--quick] [--json PATH]
 
 sphere   CMA-MAE's benchmark (Fontaine & Nikolaidis 2023): 100 parameters, 100 x 100 cells, 15 emitters of 36 members,
-         with the same settings on both sides, and Paddock's archive and emitters without a pool
+         with the same settings on both sides; Paddock's archive and emitters run without a pool
 walker   speed of map_elites_bipedal; pyribs plays on multiprocessing.Pool and in EnvPool, with NumPy policies
-scores   QD score of map_elites_bipedal after 200,000 members; those of pyribs' emitter are played by Paddock, too
+scores   QD score of map_elites_bipedal after 200,000 members, with Paddock's emitter and with that of pyribs
 lander   cma_me_lunarlander on Dask and pyribs' tutorial on the same episode, which evaluates on Dask, or on
          multiprocessing.Pool with environments that are reused
 
