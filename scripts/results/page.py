@@ -125,7 +125,10 @@ def render(played: Sequence[Played], missing: Sequence[Row]) -> str:
             blocks += [f"![{alt}](images/{picture(family).name})\n", tabulate(shown)]
         absent = [f"`{row.name}`" for row in missing if row.family == family]
         blocks += [textwrap.fill(f"Not run yet: {', '.join(absent)}.", 120) + "\n"] * bool(absent)
-    blocks += ["## Commands\n", "One seed of each row, with the median wall time on a shared core, which other processes lengthen:\n"]
+    blocks += [
+        "## Commands\n",
+        "One seed of each row, with the median wall time on a shared core, which other processes lengthen:\n",
+    ]
     lines = [f"{entry.stored['command']} seed=1  # {minutes(entry)}" for entry in played]
     blocks += ["```text", *lines, *(f"python -m platform {row.run} seed=1" for row in missing), "```\n"]
     blocks += ["## Sources\n", *sources(played), "", *provenance(played)]
