@@ -3,10 +3,11 @@
     python scripts/results/run.py [rows=NAME,...] [hours=3] [jobs=2] [runs=FOLDER]
     python scripts/results/run.py gate=true
 
-A seed is trained in the folder runs/results/ROW/SEED, on one thread, and its last policy then plays 100 deterministic
-episodes on fresh seeds. An interrupted call continues where it stopped. A row is stored when all its seeds have ended;
-a stored row with another configuration is refused. gate=true plays the first five seeds of the rows with `gate: true`
-and fails if their scores are worse than the stored ones, in one decision over all rows.
+A seed is trained in the folder runs/results/ROW/SEED, on one thread, and its last policy then plays 100 episodes on
+fresh seeds, deterministic ones unless the row is stochastic. An interrupted call continues where it stopped. A row is
+stored when all its seeds have ended; a stored row with another configuration is refused. gate=true plays the first five
+seeds of the rows with `gate: true` and fails if their scores are worse than the stored ones, in one decision over all
+rows.
 """
 
 import json
@@ -61,6 +62,12 @@ class Row:
     seeds: int  # 1 to this number
     published: tuple[str, ...] = ()  # names of tables of references
     gate: bool = False
+    stochastic: bool = False  # sample actions in the episodes of the score
+
+    @property
+    def episodes(self) -> str:
+        """Describe the episodes of the score."""
+        return f"{EPISODES}, {'sampled actions' if self.stochastic else 'deterministic'}, of the last policy"
 
     @property
     def file(self) -> Path:
@@ -104,6 +111,7 @@ def check_configuration(row: Row) -> None:
     stored = json.loads(row.file.read_text())
     then = stored["results"][0]["settings"] | {"budget.steps": stored["row"]["steps"]}
     changed = sorted(key for key in now.keys() & then.keys() if now[key] != then[key])  # keys may be added or removed
+    changed += ["episodes"] * (stored["row"]["episodes"] != row.episodes)
     what = f"{row.file.name} was played with another configuration ({', '.join(changed)})"
     require(not changed, f"{what}; delete the file and its runs to play the row again")
 
@@ -129,6 +137,7 @@ def play_seed(row: Row, seed: int, run: Path, deadline: float) -> bool:
     train = [*shlex.split(row.run), f"seed={seed}", "compute=serial", f"run.dir={run}"]
     scores = run / "scores.json"
     score = [".evaluate", str(run), f"episodes={EPISODES}", f"seed={seed}", f"json={scores}"]
+    score += ["stochastic=true"] * row.stochastic
     run.parent.mkdir(parents=True, exist_ok=True)
     for done, (module, *words) in ((has_ended(run), ["", *train]), (scores.exists(), score)):
         left = deadline - time.monotonic()
@@ -161,7 +170,7 @@ def store(row: Row, folder: Path) -> None:
         "name": row.name,
         "command": f"python -m platform {row.run}",
         "steps": yaml.safe_load((runs[1] / "config.yaml").read_text())["budget"]["steps"],
-        "episodes": f"{EPISODES}, deterministic, of the last policy",
+        "episodes": row.episodes,
         "packages": {name: packages[name] for name in PACKAGES if name in packages},
         "runs": [
             {
