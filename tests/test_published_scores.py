@@ -77,5 +77,6 @@ def test_rows_continue_and_the_gate_finds_worse_scores(
 def test_row_of_another_configuration_is_refused(row: Any, tmp_path: Path) -> None:
     row.file.parent.mkdir()
     settings = {"algo.population": 8}
-    row.file.write_text(json.dumps({"results": [{"settings": settings}], "row": {"steps": 1000}}))
+    stored = {"steps": 1000, "episodes": row.episodes}
+    row.file.write_text(json.dumps({"results": [{"settings": settings}], "row": stored}))
     assert run.main([f"runs={tmp_path / 'runs'}"]) == 2
