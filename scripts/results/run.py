@@ -3,11 +3,11 @@
     python scripts/results/run.py [rows=NAME,...] [hours=3] [jobs=2] [runs=FOLDER]
     python scripts/results/run.py gate=true
 
-A seed is trained in the folder runs/results/ROW/SEED, on one thread, and its last policy then plays 100 episodes on
-fresh seeds, deterministic ones unless the row is stochastic. An interrupted call continues where it stopped. A row is
-stored when all its seeds have ended; a stored row with another configuration is refused. gate=true plays the first five
-seeds of the rows with `gate: true` and fails if their scores are worse than the stored ones, in one decision over all
-rows.
+A seed is trained in the folder runs/results/ROW/SEED, on one thread. Its last policy then plays 100 episodes on fresh
+seeds, with deterministic actions, or sampled ones if the row is stochastic. An interrupted call continues where it
+stopped. A row is stored when all its seeds have ended; a stored row with another configuration is refused. gate=true
+plays the first five seeds of the rows with `gate: true` and fails if their scores are worse than the stored ones, in
+one decision over all rows.
 """
 
 import json
