@@ -106,9 +106,8 @@ class Pool(multiprocessing.pool.Pool):
             options = {"needs": needs, "retry_errors": retry_errors, "renew_after": maxtasksperchild}
             self._transport = Transport(self._workers, own, lambda take: self._workers.open_batch(run, take, **options))
             if setup is not None:  # early; a worker whose first task is another one runs it before that
-                started = self._workers.open_batch(run, lambda ends: None, needs=needs)
                 for _ in range(self._workers.size):
-                    started.put((_do_nothing, (), {}))
+                    _run_initializer(self._workers, run, needs)
             super().__init__(max(self._workers.size, 1))
             self._transport.results = self._cache
             undo.pop_all()
@@ -207,8 +206,14 @@ class _Worker:
     def join(self) -> None: ...
 
 
+def _run_initializer(workers: SeamPool, run: Callable[[Any], Any], needs: Needs) -> None:
+    """Run the initializer on an idle worker, in a batch of its own, as short tasks of one batch may share a worker."""
+    batch = workers.open_batch(run, lambda ends: batch.cancel(), needs=needs)
+    batch.put((_do_nothing, (), {}))
+
+
 def _do_nothing() -> None:
-    """Do nothing; called to run the initializer on a worker."""
+    """Do nothing; the initializer runs before it."""
 
 
 def _abandon(result: Any, error: PoolError) -> None:
