@@ -46,15 +46,15 @@ python scripts/results/run.py rows=sac_pendulum   # train and evaluate the seeds
 python scripts/results/page.py                    # write this page from the stored scores
 ```
 
-A seed's score is the mean return of 100 episodes of its last policy that training does not use; actions are
-deterministic, on MiniGrid sampled as published. IQM is the interquartile mean of the seeds' scores, with its 95 %
-bootstrap interval (2,000 resamples). A published score counts as *reached* if it is at most the upper end of this
-interval, and as *missed* otherwise. Rows have the published number of steps and the seeds from 1 on. All seeds are
-shown, and a missed row is not repeated with other seeds. The recipes of `ppo_swimmer` (discount), `ppo_positions`
-(normalization), `ppo_lunarlander_continuous` (value coefficient) and `ppo_unlock` (normalization and value coefficient)
-were corrected once, and all their seeds were run again. In the figures, the bold line is the IQM of the deterministic
-evaluations during training, the band its 95 % interval; thin lines are seeds. Dashed lines are published scores, drawn
-up to their number of steps.
+A seed's score is the mean return of its final policy over 100 episodes with seeds that training does not use. Actions
+are deterministic, except on MiniGrid, where they are sampled, as in the published evaluations. IQM is the interquartile
+mean of the seeds' scores, with its 95 % bootstrap interval (2,000 resamples). A published score counts as *reached* if
+it is at most the upper end of this interval, and as *missed* otherwise. Rows have the published number of steps and the
+seeds from 1 on. All seeds are shown, and a missed row is not repeated with other seeds. The recipes of `ppo_swimmer`
+(discount), `ppo_positions` (normalization), `ppo_lunarlander_continuous` (value coefficient) and `ppo_unlock`
+(normalization and value coefficient) were corrected once, and all their seeds were run again. In the figures, the bold
+line is the IQM of the deterministic evaluations during training, and the band is its 95 % interval; thin lines are
+seeds. Dashed lines are published scores, drawn up to their number of steps.
 """
 PANEL_IN = (2.7, 2.2)
 COLUMNS = 4  # of panels

@@ -3,11 +3,11 @@
     python scripts/results/run.py [rows=NAME,...] [hours=3] [jobs=2] [runs=FOLDER]
     python scripts/results/run.py gate=true
 
-A seed is trained in the folder runs/results/ROW/SEED, on one thread. Its last policy then plays 100 episodes on fresh
-seeds, with deterministic actions, or sampled ones if the row is stochastic. An interrupted call continues where it
-stopped. A row is stored when all its seeds have ended; a stored row with another configuration is refused. gate=true
-plays the first five seeds of the rows with `gate: true` and fails if their scores are worse than the stored ones, in
-one decision over all rows.
+A seed is trained in the folder runs/results/ROW/SEED, on one thread. Its final policy then plays 100 episodes on fresh
+seeds, with deterministic actions, or with sampled ones if the row has `stochastic: true`. An interrupted call continues
+where it stopped. A row is stored when all its seeds have ended; a stored row with another configuration is refused.
+gate=true plays the first five seeds of the rows with `gate: true` and fails if their scores are worse than the stored
+ones, in one decision over all rows.
 """
 
 import json
@@ -111,7 +111,8 @@ def check_configuration(row: Row) -> None:
     stored = json.loads(row.file.read_text())
     then = stored["results"][0]["settings"] | {"budget.steps": stored["row"]["steps"]}
     changed = sorted(key for key in now.keys() & then.keys() if now[key] != then[key])  # keys may be added or removed
-    changed += ["episodes"] * (stored["row"]["episodes"] != row.episodes)
+    if stored["row"]["episodes"] != row.episodes:
+        changed.append("episodes")
     what = f"{row.file.name} was played with another configuration ({', '.join(changed)})"
     require(not changed, f"{what}; delete the file and its runs to play the row again")
 
@@ -137,7 +138,8 @@ def play_seed(row: Row, seed: int, run: Path, deadline: float) -> bool:
     train = [*shlex.split(row.run), f"seed={seed}", "compute=serial", f"run.dir={run}"]
     scores = run / "scores.json"
     score = [".evaluate", str(run), f"episodes={EPISODES}", f"seed={seed}", f"json={scores}"]
-    score += ["stochastic=true"] * row.stochastic
+    if row.stochastic:
+        score.append("stochastic=true")
     run.parent.mkdir(parents=True, exist_ok=True)
     for done, (module, *words) in ((has_ended(run), ["", *train]), (scores.exists(), score)):
         left = deadline - time.monotonic()

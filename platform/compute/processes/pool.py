@@ -105,7 +105,7 @@ class Pool(multiprocessing.pool.Pool):
             run = functools.partial(call, setup)
             options = {"needs": needs, "retry_errors": retry_errors, "renew_after": maxtasksperchild}
             self._transport = Transport(self._workers, own, lambda take: self._workers.open_batch(run, take, **options))
-            if setup is not None:  # early; a worker whose first task is another one runs it before that
+            if setup is not None:  # now, if the worker is idle; otherwise before its first task
                 for _ in range(self._workers.size):
                     _run_initializer(self._workers, run, needs)
             super().__init__(max(self._workers.size, 1))
